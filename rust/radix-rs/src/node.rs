@@ -1,0 +1,310 @@
+//! The pieces the protocol works on: the word, the node, its immutable body, and when parts of an edge were used.
+
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+
+use crate::arena::Item;
+use crate::buffer::Buffer;
+use crate::children::{Children, Scrap};
+
+/// Everything about a node that must change together: `{ body id 32 | pins 28 | queued | fixing | moved }`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word(pub(crate) u64);
+
+pub(crate) const PIN_LIMIT: u32 = (1 << 28) - 1;
+const QUEUED: u64 = 1 << 60;
+const FIXING: u64 = 1 << 61;
+const MOVED: u64 = 1 << 62;
+
+/// The word of an evicted or merged node, final: no body.
+pub(crate) const DEAD: Word = Word(0);
+
+impl Word {
+    #[inline]
+    pub(crate) fn new(body: u32, pins: u32, queued: bool) -> Self {
+        Word(u64::from(body) | u64::from(pins) << 32 | if queued { QUEUED } else { 0 })
+    }
+    #[inline]
+    pub(crate) fn body(self) -> u32 {
+        self.0 as u32
+    }
+    #[inline]
+    pub(crate) fn pins(self) -> u32 {
+        (self.0 >> 32) as u32 & PIN_LIMIT
+    }
+    /// The index has exactly one entry for the node (or its pusher is on the way).
+    #[inline]
+    pub(crate) fn queued(self) -> bool {
+        self.0 & QUEUED != 0
+    }
+    /// The branch below still names the node that ended there before; whoever meets this helps.
+    #[inline]
+    pub(crate) fn fixing(self) -> bool {
+        self.0 & FIXING != 0
+    }
+    /// Frozen by a merge: the owner of its branch decides what becomes of it.
+    #[inline]
+    pub(crate) fn moved(self) -> bool {
+        self.0 & MOVED != 0
+    }
+    #[inline]
+    pub(crate) fn dead(self) -> bool {
+        self.body() == 0
+    }
+    #[inline]
+    pub(crate) fn live(self) -> bool {
+        !self.dead() && !self.moved()
+    }
+    #[inline]
+    pub(crate) fn pinned(self) -> Word {
+        Word(self.0 + (1 << 32))
+    }
+    pub(crate) fn with_queued(self, on: bool) -> Word {
+        Word(if on { self.0 | QUEUED } else { self.0 & !QUEUED })
+    }
+    pub(crate) fn with_fixing(self, on: bool) -> Word {
+        Word(if on { self.0 | FIXING } else { self.0 & !FIXING })
+    }
+    pub(crate) fn with_moved(self) -> Word {
+        Word(self.0 | MOVED)
+    }
+    pub(crate) fn with_body(self, body: u32) -> Word {
+        Word(self.0 & !0xffff_ffff | u64::from(body))
+    }
+}
+
+/// A node: an identity that keeps the upper end of an edge for life. One cache line.
+pub(crate) struct Node {
+    pub(crate) word: AtomicU64,
+    /// Last use of the whole edge; parts of it may have been used later, see [`Ages`].
+    pub(crate) stamp: AtomicU64,
+    pub(crate) created: AtomicU64,
+    /// Rank under which the index knows the node; written by whoever owns the entry.
+    pub(crate) rank: AtomicU64,
+    /// The branch it hangs from; 0 for a root. Final.
+    pub(crate) anchor: AtomicU32,
+    /// Key of its first page or name. Final.
+    pub(crate) key: AtomicU32,
+    /// Odd while the slot is in use; a handle remembers it.
+    pub(crate) generation: AtomicU32,
+    /// The reset that the node was born after.
+    pub(crate) era: AtomicU32,
+    pub(crate) hits: AtomicU32,
+    pub(crate) priority: AtomicI32,
+    /// The deepest end its edge ever had, with what became its tails. A node that ends above this does not grow in place,
+    /// so that a handle to what was lost stays stale.
+    pub(crate) deepest: AtomicU32,
+    link: AtomicU32,
+    retired: AtomicBool,
+}
+
+impl Node {
+    #[inline]
+    pub(crate) fn load(&self) -> Word {
+        Word(self.word.load(SeqCst))
+    }
+    #[inline]
+    pub(crate) fn swap(&self, old: Word, new: Word) -> bool {
+        self.word.compare_exchange(old.0, new.0, SeqCst, Relaxed).is_ok()
+    }
+    /// True for the first caller only.
+    pub(crate) fn retire_once(&self) -> bool {
+        !self.retired.swap(true, AcqRel)
+    }
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Acquire)
+    }
+}
+
+// SAFETY: only atomics: all zero is valid and owns nothing.
+unsafe impl Item for Node {
+    fn link(&self) -> &AtomicU32 {
+        &self.link
+    }
+    unsafe fn recycle(&self) {
+        self.generation.fetch_add(1, AcqRel);
+        self.word.store(DEAD.0, Release);
+        self.hits.store(0, Relaxed);
+        self.retired.store(false, Release);
+    }
+}
+
+/// A point on a path with an identity for life: whose edge ends here. There are no parent pointers.
+pub(crate) struct Branch {
+    /// `{ node 32 | version 32 }`.
+    pub(crate) owner: AtomicU64,
+    link: AtomicU32,
+}
+
+impl Branch {
+    pub(crate) fn owner(&self) -> (u32, u64) {
+        let cell = self.owner.load(SeqCst);
+        (cell as u32, cell)
+    }
+    /// Moves the ownership on from exactly this state.
+    pub(crate) fn hand_over(&self, cell: u64, to: u32) {
+        let new = ((cell >> 32) + 1) << 32 | u64::from(to);
+        let _ = self.owner.compare_exchange(cell, new, SeqCst, Relaxed);
+    }
+}
+
+// SAFETY: only atomics.
+unsafe impl Item for Branch {
+    fn link(&self) -> &AtomicU32 {
+        &self.link
+    }
+    unsafe fn recycle(&self) {}
+}
+
+/// When the parts of an edge were last used, where that differs: ends ascending, stamps never ascending, the last end
+/// is the edge's. Counts only while the node's own stamp is not newer than the first of these.
+///
+/// This keeps the eviction order exact on pages although edges are split and joined: a join of two fragments forgets
+/// nothing, and a use that ends inside an edge needs no split.
+pub(crate) type Ages = Box<[(u32, u64)]>;
+
+/// What the branch below a node has to be told, see `protocol::help`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fix {
+    Split,
+    Join,
+    Rehang,
+}
+
+/// The immutable content of a node. A change makes a new body; only the word says which one counts.
+pub(crate) struct BodyData<A, V> {
+    pub(crate) buffer: Option<Arc<Buffer<A, V>>>,
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    /// Depth of the end of the edge, in atoms from the root.
+    pub(crate) end: u32,
+    /// The lower half of an own split, while it is a child.
+    pub(crate) tail: u32,
+    /// The branch at the end of the edge, if anything ever hung there.
+    pub(crate) out: u32,
+    pub(crate) children: *mut Children,
+    pub(crate) ages: Option<Ages>,
+    pub(crate) fix: Option<(Fix, u32, u32, u32)>,
+}
+
+impl<A: Copy, V: Copy> BodyData<A, V> {
+    #[inline]
+    pub(crate) fn atoms(&self) -> &[A] {
+        self.buffer.as_ref().map_or(&[], |b| b.atoms(self.start, self.len))
+    }
+    #[inline]
+    pub(crate) fn values(&self) -> &[V] {
+        self.buffer.as_ref().map_or(&[], |b| b.values(self.start, self.len))
+    }
+    pub(crate) fn name(&self) -> Option<&[u8]> {
+        self.buffer.as_ref().and_then(|b| b.name())
+    }
+    #[inline]
+    pub(crate) fn children(&self) -> Option<&Children> {
+        // SAFETY: the table is freed only when no guard can reach a body that names it.
+        unsafe { self.children.as_ref() }
+    }
+    #[inline]
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.children.is_null()
+    }
+    pub(crate) fn begin(&self) -> u32 {
+        self.end - self.len
+    }
+    /// The same content, to be changed; nothing to fix.
+    pub(crate) fn again(&self) -> Self {
+        BodyData { buffer: self.buffer.clone(), ages: self.ages.clone(), fix: None, ..*self }
+    }
+    /// The parts of the edge with the time of their last use, given the node's own stamp.
+    pub(crate) fn parts(&self, stamp: u64) -> Ages {
+        match &self.ages {
+            Some(ages) if stamp <= ages[0].1 => ages.clone(),
+            _ => Box::new([(self.end, stamp)]),
+        }
+    }
+    /// Last use of the end of the edge.
+    pub(crate) fn last_use(&self, stamp: u64) -> u64 {
+        match &self.ages {
+            Some(ages) if stamp <= ages[0].1 => ages[ages.len() - 1].1,
+            _ => stamp,
+        }
+    }
+    /// Sets `ages` from parts, in the shortest form for a node with this stamp.
+    pub(crate) fn set_parts(&mut self, mut parts: Vec<(u32, u64)>, stamp: u64) {
+        for i in (1..parts.len()).rev() {
+            parts[i - 1].1 = parts[i - 1].1.max(parts[i].1);
+        }
+        let mut kept: Vec<(u32, u64)> = Vec::with_capacity(parts.len());
+        for part in parts {
+            match kept.last_mut() {
+                Some(last) if last.1 == part.1 => last.0 = part.0,
+                _ => kept.push(part),
+            }
+        }
+        let plain = kept.len() <= 1 && kept.first().is_none_or(|part| part.1 <= stamp);
+        self.ages = if plain { None } else { Some(kept.into()) };
+    }
+}
+
+/// A [`BodyData`] in its arena slot.
+pub(crate) struct Body<A, V> {
+    data: UnsafeCell<Option<BodyData<A, V>>>,
+    /// What its successor no longer shares, written once by the thread that replaced it.
+    scrap: UnsafeCell<Option<Scrap>>,
+    link: AtomicU32,
+    filled: AtomicBool,
+}
+
+impl<A, V> Body<A, V> {
+    /// # Safety
+    /// The caller allocated the slot and has not published it.
+    pub(crate) unsafe fn fill(&self, data: BodyData<A, V>) {
+        // The slot may be zeroed memory, for which `None` is not promised: nothing is dropped here.
+        // SAFETY: by contract nobody else looks.
+        unsafe {
+            self.data.get().write(Some(data));
+            self.scrap.get().write(None);
+        }
+        self.filled.store(true, Release);
+    }
+
+    /// # Safety
+    /// The id was read from a word under a guard that is still held.
+    #[inline]
+    pub(crate) unsafe fn data(&self) -> &BodyData<A, V> {
+        // SAFETY: filled before it was published, changed only after no guard can reach it.
+        unsafe { (*self.data.get()).as_ref().expect("a published body is filled") }
+    }
+
+    /// # Safety
+    /// The caller is the one that replaced the body in its node's word and has not retired it yet.
+    pub(crate) unsafe fn leave(&self, scrap: Scrap) {
+        // SAFETY: by contract; readers never look at this field.
+        unsafe { self.scrap.get().write(Some(scrap)) };
+    }
+}
+
+// SAFETY: zeroed memory is only read through `filled`, which is false then; `fill` writes without dropping.
+unsafe impl<A, V> Item for Body<A, V> {
+    fn link(&self) -> &AtomicU32 {
+        &self.link
+    }
+    unsafe fn recycle(&self) {
+        if self.filled.swap(false, AcqRel) {
+            // SAFETY: by contract nobody looks; filled means both cells were written.
+            unsafe {
+                drop((*self.data.get()).take());
+                if let Some(scrap) = (*self.scrap.get()).take() {
+                    scrap.free();
+                }
+            }
+        }
+    }
+}
+
+/// An empty body.
+pub(crate) fn empty<A, V>() -> BodyData<A, V> {
+    BodyData { buffer: None, start: 0, len: 0, end: 0, tail: 0, out: 0, children: null_mut(), ages: None, fix: None }
+}

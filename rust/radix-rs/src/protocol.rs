@@ -1,0 +1,477 @@
+//! The protocol: how nodes change while everybody looks.
+//!
+//! Every decision is one compare-and-swap on the word of one node. What is left to do after it is written in the new
+//! body or follows from it, and whoever meets it may do it: nobody ever waits.
+//!
+//! # Why it holds
+//! 1. **A node's path never changes content.** A split leaves the upper half in the node and gives the lower half to a
+//!    new one; a join gives the node what hung below it. So whoever holds a node id under a guard is at the right
+//!    place, and only the length of the edge is to be checked.
+//! 2. **Pin against evict.** Both swap the same word. If the pin comes first, the evictor's swap expects no pins and
+//!    fails; if the eviction comes first, the word is final and the pin fails.
+//! 3. **Split against everything below.** The new lower node takes children, branch and tail of the old body in the same
+//!    swap that shortens the node. The branch at the old end still names the upper node until somebody has helped: the
+//!    `fixing` bit is set in that very swap. If a reader of the branch comes first it finds the upper node, sees the bit,
+//!    and helps; if the helper comes first it finds the lower node.
+//! 4. **Owner cells move once.** `help` reads the cell, then the word again. If the word still carries the bit, the cell
+//!    it read is the state before this fix or after it; the version in the cell makes the swap fail in any other
+//!    case. The thread that clears the bit, and only that one, buries what was merged away.
+//! 5. **Merge.** A fragment is frozen by its `moved` bit, final; from then on nobody pins or changes it. One swap on
+//!    the owner of its branch decides: the joined body, or the same content in a fresh node. Both retire the frozen
+//!    node once, by whoever wins that swap (or clears its bit). Nothing that was retired is ever linked again.
+//! 6. **Queue.** `queued` is set in the swap that makes an unpinned leaf, by the thread that then pushes the entry. An
+//!    evictor that finds a pinned node or an inner one clears the bit on the very word it judged: if a release comes
+//!    first, that swap fails and it judges again; if the clearing comes first, the release sees no bit and pushes.
+//! 7. **Entries and reuse.** The thread that pushes an entry looks at the word afterwards; the thread that buries a node
+//!    makes it dead first and removes the entry afterwards. One of the two sees the other.
+
+use std::sync::atomic::Ordering::*;
+
+use crate::children::{self, Change, Children, Scrap};
+use crate::epoch::Guard;
+use crate::evictable::Candidate;
+use crate::key::{Atom, Value};
+use crate::node::{BodyData, DEAD, Fix, Node, Word};
+use crate::tree::Core;
+
+/// What a new node takes over or starts with.
+pub(crate) struct Birth {
+    pub(crate) anchor: u32,
+    pub(crate) key: u32,
+    pub(crate) stamp: u64,
+    pub(crate) created: u64,
+    pub(crate) era: u32,
+    pub(crate) hits: u32,
+    pub(crate) priority: i32,
+    pub(crate) deepest: u32,
+}
+
+impl Birth {
+    /// A fragment or a replacement of `node`.
+    pub(crate) fn of(node: &Node, anchor: u32, key: u32, stamp: u64) -> Self {
+        Birth {
+            anchor,
+            key,
+            stamp,
+            created: node.created.load(Relaxed),
+            era: node.era.load(Relaxed),
+            hits: node.hits.load(Relaxed),
+            priority: node.priority.load(Relaxed),
+            deepest: node.deepest.load(Relaxed),
+        }
+    }
+}
+
+impl<A: Atom, V: Value> Core<A, V> {
+    /// The body a word names.
+    #[inline]
+    pub(crate) fn body<'g>(&'g self, word: Word, _guard: &'g Guard<'_>) -> &'g BodyData<A, V> {
+        // SAFETY: the word was read under this guard.
+        unsafe { self.bodies.get(word.body()).data() }
+    }
+
+    pub(crate) fn new_body(&self, data: BodyData<A, V>) -> u32 {
+        let id = self.bodies.alloc();
+        // SAFETY: just allocated.
+        unsafe { self.bodies.get(id).fill(data) };
+        id
+    }
+
+    pub(crate) fn new_node(&self, birth: &Birth, body: u32, pins: u32, queued: bool) -> u32 {
+        let id = self.nodes.alloc();
+        let node = self.nodes.get(id);
+        node.generation.fetch_add(1, AcqRel);
+        node.anchor.store(birth.anchor, Relaxed);
+        node.key.store(birth.key, Relaxed);
+        node.stamp.store(birth.stamp, Relaxed);
+        node.created.store(birth.created, Relaxed);
+        node.era.store(birth.era, Relaxed);
+        node.hits.store(birth.hits, Relaxed);
+        node.priority.store(birth.priority, Relaxed);
+        node.deepest.store(birth.deepest, Relaxed);
+        node.word.store(Word::new(body, pins, queued).0, Release);
+        self.num_nodes.fetch_add(1, Relaxed);
+        id
+    }
+
+    pub(crate) fn new_branch(&self, owner: u32) -> u32 {
+        let id = self.branches.alloc();
+        self.branches.get(id).owner.store(u64::from(owner), SeqCst);
+        id
+    }
+
+    /// Takes a node back that was never published, with its body.
+    pub(crate) fn discard_node(&self, id: u32) {
+        self.bodies.free(self.nodes.get(id).load().body());
+        self.nodes.free(id);
+        self.num_nodes.fetch_sub(1, Relaxed);
+    }
+
+    /// Hands a replaced body to the epochs, with what its successor does not share.
+    pub(crate) fn retire_body(&self, id: u32, scrap: Option<Scrap>, guard: &Guard<'_>) {
+        if let Some(scrap) = scrap {
+            // SAFETY: the caller replaced it and has not retired it yet.
+            unsafe { self.bodies.get(id).leave(scrap) };
+        }
+        self.bodies.retire(id, guard);
+        if guard.retired()
+            && let Some(list) = guard.advance()
+        {
+            self.bodies.collect(list);
+            self.nodes.collect(list);
+            self.branches.collect(list);
+        }
+    }
+
+    pub(crate) fn retire_node(&self, id: u32, guard: &Guard<'_>) {
+        if self.nodes.get(id).retire_once() {
+            self.nodes.retire(id, guard);
+            self.num_nodes.fetch_sub(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn retire_branch(&self, id: u32, guard: &Guard<'_>) {
+        if id != 0 {
+            self.branches.retire(id, guard);
+        }
+    }
+
+    /// The word of a node, after helping whatever its branch waits for.
+    #[inline]
+    pub(crate) fn load(&self, id: u32, guard: &Guard<'_>) -> Word {
+        loop {
+            let word = self.nodes.get(id).load();
+            if !word.fixing() {
+                return word;
+            }
+            self.help(id, word, guard);
+        }
+    }
+
+    /// Tells the branch who ends there now, then clears the bit.
+    fn help(&self, id: u32, word: Word, guard: &Guard<'_>) {
+        let node = self.nodes.get(id);
+        let (fix, branch, from, to) = self.body(word, guard).fix.expect("a fixing word has something to fix");
+        let branch = self.branches.get(branch);
+        let (owner, cell) = branch.owner();
+        if node.load() != word {
+            return;
+        }
+        if owner == from {
+            branch.hand_over(cell, to);
+        }
+        if node.swap(word, word.with_fixing(false)) && fix != Fix::Split {
+            self.bury(from, fix == Fix::Join, guard);
+        }
+    }
+
+    /// The node was merged away and nothing links to it: a final tombstone, no index entry, then the epochs.
+    fn bury(&self, id: u32, dissolve: bool, guard: &Guard<'_>) {
+        let node = self.nodes.get(id);
+        let word = Word(node.word.swap(DEAD.0, SeqCst));
+        debug_assert!(word.moved());
+        if word.queued() {
+            self.index.remove(self.candidate(id, node.rank.load(Acquire)));
+        }
+        self.retire_body(word.body(), None, guard);
+        self.retire_node(id, guard);
+        if dissolve {
+            self.retire_branch(node.anchor.load(Relaxed), guard);
+        }
+    }
+
+    /// The live node whose edge ends in this branch, with its word; `None` if the branch is gone.
+    pub(crate) fn locate(&self, branch: u32, guard: &Guard<'_>) -> Option<(u32, Word)> {
+        loop {
+            let (owner, cell) = self.branches.get(branch).owner();
+            let word = self.load(owner, guard);
+            if word.moved() {
+                self.resolve(owner, guard);
+                continue;
+            }
+            if word.live() && self.body(word, guard).out == branch {
+                return Some((owner, word));
+            }
+            if self.branches.get(branch).owner().1 == cell {
+                return None;
+            }
+        }
+    }
+
+    /// Finishes the merge of a frozen node: one swap on the owner of its branch decides. Anybody may do it.
+    pub(crate) fn resolve(&self, id: u32, guard: &Guard<'_>) {
+        let frozen = self.nodes.get(id);
+        let (anchor, key) = (frozen.anchor.load(Relaxed), frozen.key.load(Relaxed));
+        loop {
+            let Some((parent, word)) = self.locate(anchor, guard) else { return };
+            let above = self.body(word, guard);
+            if !above.children().is_some_and(|c| c.contains(key, id)) {
+                return;
+            }
+            let frozen_word = frozen.load();
+            if frozen_word.dead() {
+                return;
+            }
+            let below = self.body(frozen_word, guard);
+            let only = above.children().and_then(Children::only) == Some(id);
+            let joins = word.pins() == 0 && only && self.nodes.get(parent).anchor.load(Relaxed) != 0;
+            let done = if joins {
+                self.join(parent, word, above, id, below, guard)
+            } else {
+                self.rehang(parent, word, above, id, below, guard)
+            };
+            if done {
+                return;
+            }
+        }
+    }
+
+    fn join(
+        &self,
+        parent: u32,
+        word: Word,
+        above: &BodyData<A, V>,
+        id: u32,
+        below: &BodyData<A, V>,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let (node, frozen) = (self.nodes.get(parent), self.nodes.get(id));
+        let (mut data, appended) = self.joined(above, below);
+        let stamp = node.stamp.load(Acquire);
+        let mut parts = above.parts(stamp).into_vec();
+        parts.extend(below.parts(frozen.stamp.load(Acquire)));
+        data.set_parts(parts, stamp);
+        data.children = below.children;
+        data.tail = below.tail;
+        data.out = below.out;
+        data.fix = (below.out != 0).then_some((Fix::Join, below.out, id, parent));
+        let fixing = data.fix.is_some();
+        let leaf = below.is_leaf();
+        let body = self.new_body(data);
+        let new = Word::new(body, 0, leaf || word.queued()).with_fixing(fixing);
+        if !node.swap(word, new) {
+            if let Some(at) = appended {
+                // SAFETY: our own body, never published.
+                let own = unsafe { self.bodies.get(body).data() };
+                if let Some(buffer) = &own.buffer {
+                    buffer.unappend(at, below.len as usize);
+                }
+            }
+            self.bodies.free(body);
+            return false;
+        }
+        node.hits.fetch_max(frozen.hits.load(Relaxed), Relaxed);
+        node.deepest.fetch_max(frozen.deepest.load(Relaxed), Relaxed);
+        self.retire_body(word.body(), Some(Scrap::whole(above.children)), guard);
+        if fixing {
+            self.load(parent, guard);
+        } else {
+            self.bury(id, true, guard);
+        }
+        if leaf {
+            self.enqueue(parent, !word.queued(), guard);
+        }
+        true
+    }
+
+    fn rehang(
+        &self,
+        parent: u32,
+        word: Word,
+        above: &BodyData<A, V>,
+        id: u32,
+        below: &BodyData<A, V>,
+        guard: &Guard<'_>,
+    ) -> bool {
+        let frozen = self.nodes.get(id);
+        let (anchor, key) = (frozen.anchor.load(Relaxed), frozen.key.load(Relaxed));
+        let leaf = below.is_leaf();
+        let fixing = below.out != 0;
+        let birth = Birth::of(frozen, anchor, key, frozen.stamp.load(Acquire));
+        let fresh = self.new_node(&birth, self.new_body(below.again()), 0, leaf);
+        let change = above.children().and_then(|c| c.replace(key, id, Some(fresh))).expect("checked by resolve");
+        let mut data = above.again();
+        data.children = change.new;
+        data.tail = if above.tail == id { fresh } else { above.tail };
+        data.fix = fixing.then_some((Fix::Rehang, below.out, id, fresh));
+        let body = self.new_body(data);
+        if !self.nodes.get(parent).swap(word, word.with_body(body).with_fixing(fixing)) {
+            self.bodies.free(body);
+            change.discard();
+            self.discard_node(fresh);
+            return false;
+        }
+        self.retire_body(word.body(), Some(change.published()), guard);
+        if fixing {
+            self.load(parent, guard);
+        } else {
+            self.bury(id, false, guard);
+        }
+        if leaf {
+            self.enqueue(fresh, true, guard);
+        }
+        if below.children().is_some_and(|c| c.len() == 1) {
+            self.try_merge(fresh, guard);
+        }
+        true
+    }
+
+    /// Makes fragments of one edge whole again, as far down as nobody pins them.
+    pub(crate) fn try_merge(&self, id: u32, guard: &Guard<'_>) {
+        loop {
+            if self.nodes.get(id).anchor.load(Relaxed) == 0 {
+                return;
+            }
+            let word = self.load(id, guard);
+            if word.pins() > 0 || !word.live() {
+                return;
+            }
+            let body = self.body(word, guard);
+            let Some(child) = body.children().and_then(Children::only) else { return };
+            if body.tail != child {
+                return;
+            }
+            let child_word = self.load(child, guard);
+            if child_word.moved() {
+                self.resolve(child, guard);
+                continue;
+            }
+            if child_word.pins() > 0 || child_word.dead() {
+                return;
+            }
+            if self.nodes.get(child).swap(child_word, child_word.with_moved()) {
+                self.resolve(child, guard);
+            }
+        }
+    }
+
+    /// Takes an evicted node out of its parent; an emptied parent becomes a candidate in the same swap.
+    pub(crate) fn unlink(&self, id: u32, last_use: u64, guard: &Guard<'_>) {
+        let node = self.nodes.get(id);
+        let (anchor, key) = (node.anchor.load(Relaxed), node.key.load(Relaxed));
+        if anchor == 0 {
+            self.retire_node(id, guard);
+            return;
+        }
+        loop {
+            let Some((parent, word)) = self.locate(anchor, guard) else { return };
+            let body = self.body(word, guard);
+            let Some(change) = body.children().and_then(|c| c.replace(key, id, None)) else { return };
+            let above = self.nodes.get(parent);
+            let empty = change.new.is_null();
+            let queue = empty && word.pins() == 0 && !self.is_root(parent);
+            let left = if empty { 0 } else { body.children().map_or(0, Children::len) - 1 };
+            let mut data = body.again();
+            data.children = change.new;
+            data.tail = if body.tail == id { 0 } else { body.tail };
+            let new_body = self.new_body(data);
+            if !above.swap(word, word.with_body(new_body).with_queued(word.queued() || queue)) {
+                self.bodies.free(new_body);
+                change.discard();
+                continue;
+            }
+            self.retire_body(word.body(), Some(change.published()), guard);
+            self.retire_node(id, guard);
+            above.stamp.fetch_max(last_use, AcqRel);
+            above.hits.fetch_add(node.hits.load(Relaxed), Relaxed);
+            if queue {
+                self.enqueue(parent, !word.queued(), guard);
+            } else if empty && !self.is_root(parent) {
+                self.queue_if_idle(parent, guard);
+            }
+            if left == 1 {
+                self.try_merge(parent, guard);
+            }
+            return;
+        }
+    }
+
+    /// Queues a node that may have become an unpinned leaf without anybody noticing (a root that was replaced).
+    pub(crate) fn queue_if_idle(&self, id: u32, guard: &Guard<'_>) {
+        loop {
+            let word = self.load(id, guard);
+            if !word.live() || word.pins() > 0 || word.queued() || !self.body(word, guard).is_leaf() {
+                return;
+            }
+            if self.nodes.get(id).swap(word, word.with_queued(true)) {
+                self.enqueue(id, true, guard);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn candidate(&self, id: u32, rank: u64) -> Candidate {
+        Candidate { rank, created: self.nodes.get(id).created.load(Relaxed), node: id }
+    }
+
+    /// Puts the node's entry where the policy wants it. `fresh`: the caller set the `queued` bit and pushes first;
+    /// otherwise the entry is moved, unless somebody else has it in hand.
+    pub(crate) fn enqueue(&self, id: u32, fresh: bool, guard: &Guard<'_>) {
+        let node = self.nodes.get(id);
+        let word = node.load();
+        if !word.live() {
+            return;
+        }
+        let last_use = self.body(word, guard).last_use(node.stamp.load(Acquire));
+        let rank = if self.is_left_over(id) { 0 } else { self.policy.rank(last_use) };
+        if !fresh {
+            let old = node.rank.load(Acquire);
+            if old == rank || !self.index.remove(self.candidate(id, old)) {
+                return;
+            }
+        }
+        self.push(id, rank);
+    }
+
+    /// Pushes an entry that the caller owns.
+    pub(crate) fn push(&self, id: u32, rank: u64) {
+        let node = self.nodes.get(id);
+        node.rank.store(rank, Release);
+        self.index.push(self.candidate(id, rank));
+        if !node.load().live() {
+            self.index.remove(self.candidate(id, rank));
+        }
+    }
+
+    /// The table of `body` with one more child, in the place of `dead` if there is one.
+    pub(crate) fn with_child(&self, body: &BodyData<A, V>, key: u32, node: u32, dead: Option<u32>) -> TableChange {
+        match (body.children(), dead) {
+            (Some(table), Some(old)) => match table.replace(key, old, Some(node)) {
+                Some(change) => TableChange::Changed(change),
+                None => TableChange::Changed(table.with(key, node)),
+            },
+            (Some(table), None) => TableChange::Changed(table.with(key, node)),
+            (None, _) => TableChange::First(children::one(key, node)),
+        }
+    }
+}
+
+/// A table that is about to be published.
+pub(crate) enum TableChange {
+    First(*mut Children),
+    Changed(Change),
+}
+
+impl TableChange {
+    pub(crate) fn table(&self) -> *mut Children {
+        match self {
+            TableChange::First(table) => *table,
+            TableChange::Changed(change) => change.new,
+        }
+    }
+
+    pub(crate) fn published(self) -> Option<Scrap> {
+        match self {
+            TableChange::First(_) => None,
+            TableChange::Changed(change) => Some(change.published()),
+        }
+    }
+
+    pub(crate) fn discard(self) {
+        match self {
+            // SAFETY: never published.
+            TableChange::First(table) => unsafe { Children::free_all(table) },
+            TableChange::Changed(change) => change.discard(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Giving values back, in the order of the policy.
+
+use std::sync::atomic::Ordering::*;
+
+use super::{Core, RadixTree};
+use crate::epoch::Guard;
+use crate::event::Event;
+use crate::evictable::Candidate;
+use crate::key::{Atom, Value};
+use crate::node::{BodyData, DEAD, Word};
+
+/// What came of one candidate.
+enum Outcome {
+    /// This many atoms were freed.
+    Freed(usize),
+    /// The entry was out of date.
+    Stale,
+}
+
+impl<A: Atom, V: Value> Core<A, V> {
+    /// Frees at least `want` atoms if it can, whole pages from the tail of each victim; with `whole` whole edges.
+    pub(crate) fn evict(&self, want: usize, whole: bool, out: &mut Vec<V>) -> usize {
+        let mut freed = 0;
+        while freed < want {
+            let guard = self.guard();
+            let Some(candidate) = self.index.pop() else { break };
+            if let Outcome::Freed(n) = self.evict_from(candidate, want - freed, whole, out, &guard) {
+                freed += n;
+            }
+        }
+        freed
+    }
+
+    /// Frees what resets left over and nobody holds.
+    pub(crate) fn drain_leftovers(&self, out: &mut Vec<V>) {
+        while self.index.first().is_some_and(|candidate| candidate.rank == 0) {
+            let guard = self.guard();
+            match self.index.pop() {
+                Some(candidate) if candidate.rank == 0 => {
+                    self.evict_from(candidate, 0, true, out, &guard);
+                }
+                // somebody else took the leftover: put this one back
+                Some(candidate) => self.push(candidate.node, candidate.rank),
+                None => return,
+            }
+        }
+    }
+
+    /// Judges a candidate whose entry this thread owns.
+    fn evict_from(
+        &self,
+        candidate: Candidate,
+        want: usize,
+        whole: bool,
+        out: &mut Vec<V>,
+        guard: &Guard<'_>,
+    ) -> Outcome {
+        let id = candidate.node;
+        let node = self.nodes.get(id);
+        loop {
+            let word = self.load(id, guard);
+            if !word.live() {
+                return Outcome::Stale;
+            }
+            let body = self.body(word, guard);
+            debug_assert!(word.queued(), "an entry without its bit");
+            if word.pins() > 0 || !body.is_leaf() || self.is_root(id) {
+                if node.swap(word, word.with_queued(false)) {
+                    return Outcome::Stale;
+                }
+                continue;
+            }
+            let stamp = node.stamp.load(Acquire);
+            let parts = body.parts(stamp);
+            // Only the last part was used as long ago as the rank says.
+            let from = if whole || parts.len() < 2 { body.begin() } else { parts[parts.len() - 2].0 };
+            let most = (body.end - from) as usize;
+            let take = if whole { most } else { want.min(most).next_multiple_of(self.page()) };
+            let keep = body.len as usize - take;
+            let path = self.has_events().then(|| self.path_of(id, body, guard));
+            let seq = self.next_event();
+            let done = if keep == 0 {
+                node.swap(word, DEAD)
+            } else {
+                self.trim(id, word, body, keep, parts.into_vec(), stamp)
+            };
+            if !done {
+                continue;
+            }
+            out.extend_from_slice(&body.values()[keep..]);
+            self.count(-(take as isize), 0);
+            if let Some((tokens, space)) = path
+                && !self.is_left_over(id)
+                && take > 0
+            {
+                let start = tokens.len() - take;
+                let values = &body.values()[keep..];
+                self.emit(Event::Removed { seq, namespace: space.as_deref(), tokens: &tokens, start, values });
+            }
+            self.retire_body(word.body(), None, guard);
+            self.retire_branch(body.out, guard);
+            if keep == 0 {
+                self.unlink(id, body.last_use(stamp), guard);
+            } else {
+                self.enqueue(id, true, guard); // the entry is ours, so this is its first push
+            }
+            return Outcome::Freed(take);
+        }
+    }
+
+    /// Shortens a leaf to its first `keep` atoms. The caller owns its entry.
+    fn trim(
+        &self,
+        id: u32,
+        word: Word,
+        body: &BodyData<A, V>,
+        keep: usize,
+        mut parts: Vec<(u32, u64)>,
+        stamp: u64,
+    ) -> bool {
+        let mut data = body.again();
+        data.len = keep as u32;
+        data.end = body.begin() + keep as u32;
+        data.out = 0;
+        let rest = parts.iter().position(|part| part.0 >= data.end).expect("the last part ends the edge");
+        parts.truncate(rest + 1);
+        parts[rest].0 = data.end;
+        data.set_parts(parts, stamp);
+        let buffer = body.buffer.as_ref().expect("a leaf with atoms has a buffer");
+        if data.len < buffer.cap() / 2 {
+            let part = (&body.atoms()[..keep], &body.values()[..keep]);
+            data.buffer = Some(crate::buffer::Buffer::new(keep, &[part], &self.meter));
+            data.start = 0;
+        }
+        let new_body = self.new_body(data);
+        if self.nodes.get(id).swap(word, word.with_body(new_body)) {
+            return true;
+        }
+        self.bodies.free(new_body);
+        false
+    }
+
+    /// The atoms from the root to the end of a node, and the bytes of its namespace.
+    pub(crate) fn path_of(&self, id: u32, body: &BodyData<A, V>, guard: &Guard<'_>) -> (Vec<A>, Option<Box<[u8]>>) {
+        let mut edges = vec![body];
+        let mut anchor = self.nodes.get(id).anchor.load(Relaxed);
+        while anchor != 0 {
+            let Some((parent, word)) = self.locate(anchor, guard) else { break };
+            edges.push(self.body(word, guard));
+            anchor = self.nodes.get(parent).anchor.load(Relaxed);
+        }
+        let name = edges.iter().rev().find_map(|edge| edge.name()).map(Box::from);
+        let atoms = edges.iter().rev().flat_map(|edge| edge.atoms().iter().copied()).collect();
+        (atoms, name)
+    }
+}
+
+impl<A: Atom, V: Value> RadixTree<A, V> {
+    /// Frees at least `num_tokens` atoms, rounded up to pages, or all that no lease covers; appends their values to `out` and
+    /// returns how many. Victims go in the order of the policy, from the tail of each.
+    ///
+    /// # Concurrency
+    /// A value is handed to exactly one caller. The order is exact while nobody else works.
+    pub fn evict(&self, num_tokens: usize, out: &mut Vec<V>) -> usize {
+        self.core.evict(num_tokens, false, out)
+    }
+
+    /// As [`evict`](Self::evict), but takes whole edges, so it may free more than asked.
+    pub fn evict_leaves(&self, num_tokens: usize, out: &mut Vec<V>) -> usize {
+        self.core.evict(num_tokens, true, out)
+    }
+}

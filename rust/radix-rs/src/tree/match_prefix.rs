@@ -1,0 +1,152 @@
+//! Looking a prefix up: pure loads under one guard.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Core, Handle, RadixTree};
+use crate::buffer::Buffer;
+use crate::key::{Atom, Source, Value};
+use crate::namespace::Namespace;
+
+/// A part of a path inside one edge: a view of memory in the tree, which it keeps alive even after the part is evicted or
+/// the tree is gone.
+pub struct Segment<A = u32, V = i32> {
+    buffer: Arc<Buffer<A, V>>,
+    start: u32,
+    len: u32,
+}
+
+impl<A, V> Clone for Segment<A, V> {
+    fn clone(&self) -> Self {
+        Segment { buffer: self.buffer.clone(), start: self.start, len: self.len }
+    }
+}
+
+impl<A: Atom, V: Value> Segment<A, V> {
+    pub(crate) fn of(body: &crate::node::BodyData<A, V>, from: usize, upto: usize) -> Option<Self> {
+        let buffer = body.buffer.clone()?;
+        (upto > from).then(|| Segment { buffer, start: body.start + from as u32, len: (upto - from) as u32 })
+    }
+
+    /// The values, in place.
+    pub fn as_slice(&self) -> &[V] {
+        self.buffer.values(self.start, self.len)
+    }
+
+    /// The atoms, in place.
+    pub fn atoms(&self) -> &[A] {
+        self.buffer.atoms(self.start, self.len)
+    }
+}
+
+impl<A: Atom, V: Value> std::fmt::Debug for Segment<A, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// Where a lookup ended. Its values are a hint: only a [`Lease`](crate::Lease) keeps slots from being reused.
+pub struct Match<A = u32, V = i32> {
+    pub(crate) length: usize,
+    pub(crate) segments: SmallVec<[Segment<A, V>; 2]>,
+    pub(crate) handle: Handle,
+}
+
+impl<A: Atom, V: Value> std::fmt::Debug for Match<A, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Match").field("length", &self.length).field("segments", &self.segments).finish()
+    }
+}
+
+impl<A: Atom, V: Value> Match<A, V> {
+    /// Atoms found, in whole pages.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// One view for each edge on the path.
+    pub fn segments(&self) -> &[Segment<A, V>] {
+        &self.segments
+    }
+
+    /// The end of the match, weakly.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Copies the values from position `start` on into `out`, as many as fit; returns how many.
+    pub fn write_values(&self, out: &mut [V], start: usize) -> usize {
+        write_segments(&self.segments, out, start)
+    }
+}
+
+pub(crate) fn write_segments<A: Atom, V: Value>(segments: &[Segment<A, V>], out: &mut [V], start: usize) -> usize {
+    let (mut skip, mut done) = (start, 0);
+    for segment in segments {
+        let values = segment.as_slice();
+        let part = &values[skip.min(values.len())..];
+        skip = skip.saturating_sub(values.len());
+        let n = part.len().min(out.len() - done);
+        out[done..done + n].copy_from_slice(&part[..n]);
+        done += n;
+    }
+    done
+}
+
+impl<A: Atom, V: Value> Core<A, V> {
+    pub(crate) fn match_prefix<S: Source<A> + ?Sized>(&self, key: &S, ns: &Namespace) -> Match<A, V> {
+        let guard = self.guard();
+        let root = self.root();
+        let upto = self.floor(key.len());
+        let mut found = Match { length: 0, segments: SmallVec::new(), handle: self.handle(root, 0) };
+        let Some(space) = self.space(ns, false, &guard) else { return found };
+        found.handle = self.handle(space, 0);
+        let word = self.nodes.get(space).load();
+        if word.dead() {
+            return found;
+        }
+        let mut body = self.body(word, &guard);
+        'down: while found.length < upto {
+            let at = found.length;
+            let Some(table) = body.children() else { break };
+            let Some(hash) = self.hash.key(key, at, self.page) else { break };
+            for node in table.with_key(hash) {
+                // A reader goes through what is frozen or half repaired: the content of a path never changes.
+                let word = self.nodes.get(node).load();
+                if word.dead() {
+                    continue;
+                }
+                let child = self.body(word, &guard);
+                let edge = child.atoms();
+                let edge = &edge[..edge.len().min(upto - at)];
+                let common = self.floor(key.common_prefix(at, edge));
+                if common == 0 {
+                    continue;
+                }
+                found.segments.extend(Segment::of(child, 0, common));
+                found.length += common;
+                found.handle = self.handle(node, found.length);
+                if common < child.len as usize {
+                    break 'down;
+                }
+                body = child;
+                continue 'down;
+            }
+            break;
+        }
+        found
+    }
+}
+
+impl<A: Atom, V: Value> RadixTree<A, V> {
+    /// The longest cached prefix of `tokens`, in whole pages.
+    ///
+    /// Changes nothing: no split, no stamp, no pin.
+    ///
+    /// # Concurrency
+    /// Loads only; never retries. The result was cached at one moment during the call.
+    pub fn match_prefix<S: Source<A> + ?Sized>(&self, tokens: &S, ns: &Namespace) -> Match<A, V> {
+        self.core.match_prefix(tokens, ns)
+    }
+}

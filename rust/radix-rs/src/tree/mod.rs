@@ -1,0 +1,437 @@
+//! The radix tree: what it is made of and what every operation shares.
+
+mod audit;
+mod evict;
+mod handle;
+mod insert;
+mod lease;
+mod lock;
+mod match_prefix;
+mod reset;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+
+use crate::arena::Arena;
+use crate::buffer::Buffer;
+use crate::epoch::{Domain, Guard};
+use crate::error::{Error, Result};
+use crate::event::{Event, EventSink};
+use crate::evictable::Evictable;
+use crate::key::{Atom, PageHash, Source, Value};
+use crate::namespace::Namespace;
+use crate::node::{BodyData, Branch, Node, Word, empty};
+use crate::policy::Policy;
+use crate::protocol::Birth;
+
+pub use handle::{Handle, NodeInfo};
+pub use insert::Inserted;
+pub use lease::Lease;
+pub(crate) use lock::{Held, Supply};
+pub use match_prefix::{Match, Segment};
+
+/// How a tree is set up.
+///
+/// # Examples
+/// ```
+/// use radix_rs::{RadixTree, TreeConfig};
+/// let tree: RadixTree = RadixTree::new(TreeConfig { page_size: 16, ..Default::default() })?;
+/// assert_eq!(tree.page_size(), 16);
+/// # Ok::<(), radix_rs::Error>(())
+/// ```
+pub struct TreeConfig<A = u32, V = i32> {
+    /// Atoms per page: a power of two from 1 to 1024. Only whole pages are cached.
+    pub page_size: usize,
+    /// Which leaf is evicted first.
+    pub policy: Policy,
+    /// Who is told what is stored and removed; nothing is spent on it when absent.
+    pub events: Option<Arc<dyn EventSink<A, V>>>,
+    /// How pages become keys of child tables.
+    pub page_hash: PageHash,
+}
+
+impl<A, V> Default for TreeConfig<A, V> {
+    fn default() -> Self {
+        TreeConfig { page_size: 1, policy: Policy::Lru, events: None, page_hash: PageHash::Mix }
+    }
+}
+
+/// The tree behind all its handles.
+pub(crate) struct Core<A, V> {
+    pub(crate) nodes: Arena<Node>,
+    pub(crate) bodies: Arena<crate::node::Body<A, V>>,
+    pub(crate) branches: Arena<Branch>,
+    pub(crate) index: Evictable,
+    pub(crate) policy: Policy,
+    pub(crate) num_nodes: AtomicUsize,
+    pub(crate) meter: Arc<AtomicUsize>,
+    domain: Domain,
+    /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
+    roots: AtomicU64,
+    resets: AtomicU32,
+    /// `{ cached 32 | protected 32 }`: one word, so that no reader ever sees more protected than cached.
+    counts: AtomicU64,
+    clock: AtomicU64,
+    event_seq: AtomicU64,
+    events: Option<Arc<dyn EventSink<A, V>>>,
+    page: usize,
+    hash: PageHash,
+}
+
+/// A lock-free radix tree that maps sequences of atoms (token ids) to values (KV slots), one value per atom.
+///
+/// Cheap to clone: clones are the same tree. It is `Send + Sync`; every method takes `&self`.
+///
+/// # Concurrency
+/// With any one thread stopped at any instruction, all others finish their operations. [`match_prefix`] takes no lock
+/// and changes nothing. Under races a match may be shorter than a serial run would give, never longer or wrong.
+///
+/// # Examples
+/// ```
+/// use radix_rs::{Namespace, RadixTree, TreeConfig};
+///
+/// let tree: RadixTree = RadixTree::new(TreeConfig::default())?;
+/// let ns = Namespace::default();
+/// tree.insert(&[1, 2, 3, 4][..], &[10, 11, 12, 13], &ns)?;
+/// let hit = tree.match_prefix(&[1, 2, 3, 9][..], &ns);
+/// assert_eq!(hit.length(), 3);
+/// assert_eq!(hit.segments()[0].as_slice(), [10, 11, 12]);
+/// # Ok::<(), radix_rs::Error>(())
+/// ```
+///
+/// [`match_prefix`]: RadixTree::match_prefix
+pub struct RadixTree<A: Atom = u32, V: Value = i32> {
+    pub(crate) core: Arc<Core<A, V>>,
+}
+
+impl<A: Atom, V: Value> Clone for RadixTree<A, V> {
+    fn clone(&self) -> Self {
+        RadixTree { core: self.core.clone() }
+    }
+}
+
+impl<A: Atom, V: Value> fmt::Debug for RadixTree<A, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RadixTree")
+            .field("page_size", &self.page_size())
+            .field("cached_tokens", &self.cached_tokens())
+            .field("protected_tokens", &self.protected_tokens())
+            .field("num_nodes", &self.num_nodes())
+            .finish()
+    }
+}
+
+/// A child that a walk may go on to.
+pub(crate) struct Found {
+    pub(crate) node: u32,
+    pub(crate) word: Word,
+    /// Atoms of its edge that match, in whole pages.
+    pub(crate) common: usize,
+}
+
+/// What a walk finds below a node.
+pub(crate) enum Below {
+    Child(Found),
+    /// No child with this page; a tombstone that a new child may replace.
+    Nothing(Option<u32>),
+    /// A merge was finished meanwhile: load the node again.
+    Again,
+}
+
+impl<A: Atom, V: Value> Core<A, V> {
+    fn new(config: TreeConfig<A, V>) -> Result<Self> {
+        let page = config.page_size;
+        if !page.is_power_of_two() || page > 1024 {
+            return Err(Error::InvalidInput(format!("page_size is {page}; it must be a power of two from 1 to 1024")));
+        }
+        let core = Core {
+            nodes: Arena::new(),
+            bodies: Arena::new(),
+            branches: Arena::new(),
+            index: Evictable::default(),
+            policy: config.policy,
+            num_nodes: AtomicUsize::new(0),
+            meter: Arc::new(AtomicUsize::new(0)),
+            domain: Domain::new(),
+            roots: AtomicU64::new(0),
+            resets: AtomicU32::new(0),
+            counts: AtomicU64::new(0),
+            clock: AtomicU64::new(1),
+            event_seq: AtomicU64::new(0),
+            events: config.events,
+            page,
+            hash: config.page_hash,
+        };
+        core.roots.store(core.new_roots(0), SeqCst);
+        Ok(core)
+    }
+
+    /// A fresh root and a fresh root of the namespaces.
+    fn new_roots(&self, era: u32) -> u64 {
+        let root = || {
+            let birth = Birth { anchor: 0, key: 0, stamp: 0, created: 0, era, hits: 0, priority: 0, deepest: 0 };
+            let node = self.new_node(&birth, 0, 0, false);
+            let branch = self.new_branch(node);
+            let body = self.new_body(BodyData { out: branch, ..empty() });
+            self.nodes.get(node).word.store(Word::new(body, 0, false).0, SeqCst);
+            node
+        };
+        u64::from(root()) << 32 | u64::from(root())
+    }
+
+    pub(crate) fn guard(&self) -> Guard<'_> {
+        self.domain.pin()
+    }
+    pub(crate) fn root(&self) -> u32 {
+        (self.roots.load(SeqCst) >> 32) as u32
+    }
+    pub(crate) fn spaces(&self) -> u32 {
+        self.roots.load(SeqCst) as u32
+    }
+    pub(crate) fn is_root(&self, id: u32) -> bool {
+        let roots = self.roots.load(SeqCst);
+        id == roots as u32 || id == (roots >> 32) as u32
+    }
+    /// The number of resets so far; nodes of another era are on their way out.
+    pub(crate) fn era(&self) -> u32 {
+        self.resets.load(SeqCst)
+    }
+    /// Whether a node was detached by a reset.
+    pub(crate) fn is_left_over(&self, id: u32) -> bool {
+        self.nodes.get(id).era.load(Relaxed) != self.era()
+    }
+    /// The next logical time.
+    pub(crate) fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed)
+    }
+    pub(crate) fn floor(&self, n: usize) -> usize {
+        n & !(self.page - 1)
+    }
+    pub(crate) fn page(&self) -> usize {
+        self.page
+    }
+
+    pub(crate) fn count(&self, cached: isize, protected: isize) {
+        let change = ((cached as u64) << 32).wrapping_add(protected as u64);
+        self.counts.fetch_add(change, AcqRel);
+    }
+    /// Cached and protected atoms, from one moment.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let counts = self.counts.load(Acquire);
+        ((counts >> 32) as usize, counts as u32 as usize)
+    }
+
+    /// Looks for the child whose edge starts with the page of `key` at `at`. `frozen`: a reader takes frozen nodes as they
+    /// are, a writer finishes the merge first.
+    pub(crate) fn below<S: Source<A> + ?Sized>(
+        &self,
+        body: &BodyData<A, V>,
+        key: &S,
+        at: usize,
+        upto: usize,
+        guard: &Guard<'_>,
+    ) -> Below {
+        let Some(table) = body.children() else { return Below::Nothing(None) };
+        let Some(hash) = self.hash.key(key, at, self.page) else { return Below::Nothing(None) };
+        let mut dead = None;
+        for node in table.with_key(hash) {
+            let word = self.load(node, guard);
+            if word.moved() {
+                self.resolve(node, guard);
+                return Below::Again;
+            }
+            if word.dead() {
+                dead = Some(node);
+                continue;
+            }
+            let edge = self.body(word, guard).atoms();
+            let edge = &edge[..edge.len().min(upto - at)];
+            let common = self.floor(key.common_prefix(at, edge));
+            if common > 0 {
+                return Below::Child(Found { node, word, common });
+            }
+        }
+        Below::Nothing(dead)
+    }
+
+    pub(crate) fn page_key(&self, atoms: &[A]) -> u32 {
+        self.hash.key(atoms, 0, self.page).expect("atoms of an edge are atoms")
+    }
+
+    /// The node of a namespace, found or (with `pins`) made. The default namespace is the root itself.
+    pub(crate) fn space(&self, ns: &Namespace, make: bool, guard: &Guard<'_>) -> Option<u32> {
+        let Some(name) = ns.as_bytes() else { return Some(self.root()) };
+        let key = self.hash.name(name);
+        'again: loop {
+            let spaces = self.spaces();
+            let word = self.load(spaces, guard);
+            if word.dead() {
+                continue; // replaced by a reset and drained meanwhile
+            }
+            let body = self.body(word, guard);
+            let mut dead = None;
+            if let Some(table) = body.children() {
+                for node in table.with_key(key) {
+                    let child = self.load(node, guard);
+                    if child.moved() {
+                        self.resolve(node, guard);
+                        continue 'again;
+                    }
+                    if child.dead() {
+                        dead = Some(node);
+                    } else if self.body(child, guard).name() == Some(name) {
+                        return Some(node);
+                    }
+                }
+            }
+            if !make {
+                return None;
+            }
+            let era = self.nodes.get(spaces).era.load(Relaxed);
+            let now = self.tick();
+            let birth =
+                Birth { anchor: body.out, key, stamp: now, created: now, era, hits: 0, priority: 0, deepest: 0 };
+            let edge = BodyData { buffer: Some(Buffer::named(name, &self.meter)), ..empty() };
+            let node = self.new_node(&birth, self.new_body(edge), 0, true);
+            let change = self.with_child(body, key, node, dead);
+            let new_body = self.new_body(BodyData { children: change.table(), ..body.again() });
+            if self.nodes.get(spaces).swap(word, word.with_body(new_body)) {
+                self.retire_body(word.body(), change.published(), guard);
+                if let Some(old) = dead {
+                    self.retire_node(old, guard);
+                }
+                self.enqueue(node, true, guard);
+                return Some(node);
+            }
+            self.bodies.free(new_body);
+            change.discard();
+            self.discard_node(node);
+        }
+    }
+
+    /// Both halves of an edge cut after `at` atoms: ranges of buffers. The smaller half gets a buffer of its own, and
+    /// both do when they would keep alive a buffer that is mostly empty.
+    pub(crate) fn cut(&self, body: &BodyData<A, V>, at: usize) -> [(Arc<Buffer<A, V>>, u32); 2] {
+        let buffer = body.buffer.as_ref().expect("an edge that can be cut has atoms");
+        let at = at as u32;
+        let copy = |start: u32, len: u32| {
+            let part = (buffer.atoms(body.start + start, len), buffer.values(body.start + start, len));
+            (Buffer::new(len as usize, &[part], &self.meter), 0)
+        };
+        let rest = body.len - at;
+        let wasteful = at.max(rest) < buffer.cap() / 2;
+        let upper = if at < rest || wasteful { copy(0, at) } else { (buffer.clone(), body.start) };
+        let lower = if at >= rest || wasteful { copy(at, rest) } else { (buffer.clone(), body.start + at) };
+        [upper, lower]
+    }
+
+    /// The content of two fragments as one edge. The second result is where it was appended to a buffer in place.
+    pub(crate) fn joined(&self, above: &BodyData<A, V>, below: &BodyData<A, V>) -> (BodyData<A, V>, Option<u32>) {
+        let mut data = above.again();
+        data.end = below.end;
+        data.len = above.len + below.len;
+        let (Some(buffer), end) = (&above.buffer, above.start + above.len) else { return (data, None) };
+        // Often the lower half is a copy of what still stands behind the upper one.
+        let still_there = buffer.filled() >= end + below.len
+            && buffer.atoms(end, below.len) == below.atoms()
+            && buffer.values(end, below.len) == below.values();
+        if still_there {
+            return (data, None);
+        }
+        if buffer.append(end, below.atoms(), below.values()) {
+            return (data, Some(end));
+        }
+        let parts = [(above.atoms(), above.values()), (below.atoms(), below.values())];
+        data.buffer = Some(Buffer::new(data.len as usize, &parts, &self.meter));
+        data.start = 0;
+        (data, None)
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        self.events.is_some()
+    }
+
+    pub(crate) fn next_event(&self) -> u64 {
+        if self.has_events() { self.event_seq.fetch_add(1, SeqCst) } else { 0 }
+    }
+
+    pub(crate) fn emit(&self, event: Event<'_, A, V>) {
+        if let Some(sink) = &self.events {
+            sink.emit(event);
+        }
+    }
+}
+
+impl<A: Atom, V: Value> RadixTree<A, V> {
+    /// An empty tree.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] if the page size is not a power of two from 1 to 1024.
+    pub fn new(config: TreeConfig<A, V>) -> Result<Self> {
+        Ok(RadixTree { core: Arc::new(Core::new(config)?) })
+    }
+
+    /// Atoms per page.
+    pub fn page_size(&self) -> usize {
+        self.core.page
+    }
+
+    /// Atoms in the tree. O(1).
+    ///
+    /// # Concurrency
+    /// Exact at rest. While others work it may count what is about to be published or was just taken away.
+    pub fn cached_tokens(&self) -> usize {
+        self.core.counts().0
+    }
+
+    /// Cached atoms that at least one lease covers. O(1).
+    pub fn protected_tokens(&self) -> usize {
+        self.core.counts().1
+    }
+
+    /// Cached atoms that no lease covers: what `evict` can give back. O(1).
+    pub fn evictable_tokens(&self) -> usize {
+        let (cached, protected) = self.core.counts();
+        cached - protected
+    }
+
+    /// Nodes in use, the two roots included.
+    pub fn num_nodes(&self) -> usize {
+        self.core.num_nodes.load(Relaxed)
+    }
+
+    /// Memory held for the tree: nodes, bodies, branches, child tables and edges, in bytes, without the allocator's own.
+    pub fn size_bytes(&self) -> usize {
+        let core = &self.core;
+        let tables = self.num_nodes() * 16;
+        core.nodes.size_bytes()
+            + core.bodies.size_bytes()
+            + core.branches.size_bytes()
+            + core.meter.load(Relaxed)
+            + tables
+            + core.index.len() * 48
+    }
+}
+
+impl<A, V> Drop for Core<A, V> {
+    fn drop(&mut self) {
+        // Nobody holds a guard. Every slot that was handed out is looked at once: no recursion, whatever the depth.
+        let bound = self.nodes.bound();
+        for id in 1..bound {
+            let node = self.nodes.get(id);
+            let word = node.load();
+            if word.dead() || node.is_retired() {
+                continue;
+            }
+            // SAFETY: `&mut self`: the body of a live node is filled and nobody else looks.
+            let data = unsafe { self.bodies.get(word.body()).data() };
+            // SAFETY: the newest body owns its table, and each live node is visited once.
+            unsafe { crate::children::Children::free_all(data.children) };
+        }
+        for id in 1..self.bodies.bound() {
+            // SAFETY: `&mut self`; recycling an empty slot does nothing.
+            unsafe { crate::arena::Item::recycle(self.bodies.get(id)) };
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Starting over.
+
+use std::sync::atomic::Ordering::*;
+
+use super::{Core, RadixTree};
+use crate::event::Event;
+use crate::key::{Atom, Value};
+
+impl<A: Atom, V: Value> Core<A, V> {
+    /// One swap puts fresh roots in; what hung below the old ones is drained through the index like everything else, first
+    /// in its order.
+    pub(crate) fn reset(&self, out: &mut Vec<V>) {
+        let era = self.resets.fetch_add(1, SeqCst) + 1;
+        let fresh = self.new_roots(era);
+        let seq = self.next_event();
+        let old = self.roots.swap(fresh, SeqCst);
+        self.emit(Event::Cleared { seq });
+        let guard = self.guard();
+        let mut todo = vec![(old >> 32) as u32, old as u32];
+        while let Some(id) = todo.pop() {
+            self.queue_if_idle(id, &guard);
+            let word = self.load(id, &guard);
+            if !word.live() {
+                continue;
+            }
+            let body = self.body(word, &guard);
+            match body.children() {
+                Some(table) => todo.extend(table.iter().map(|entry| entry.node)),
+                None => self.enqueue(id, false, &guard),
+            }
+        }
+        drop(guard);
+        self.drain_leftovers(out);
+    }
+}
+
+impl<A: Atom, V: Value> RadixTree<A, V> {
+    /// Forgets everything. Appends to `out` the values that no lease holds. What a lease holds stays protected until the lease
+    /// goes, is found by nobody, and is the first to be evicted afterwards. Handles from before are stale.
+    ///
+    /// # Concurrency
+    /// Readers see the old tree or the new one. What another thread is inserting at this moment may land in the old one.
+    pub fn reset(&self, out: &mut Vec<V>) {
+        self.core.reset(out);
+    }
+}
