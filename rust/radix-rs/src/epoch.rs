@@ -24,6 +24,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 const RECORDS: usize = 64;
 
+/// Weight of retired objects after which somebody tries to collect.
+const COLLECT_EVERY: usize = 32;
+
 /// One cache line per record, so that readers on two cores do not share one.
 #[repr(align(128))]
 struct Record(AtomicU64);
@@ -134,9 +137,10 @@ impl Guard<'_> {
         (self.domain.epoch.load(SeqCst) % 3) as usize
     }
 
-    /// Counts a retired object; now and then tells the caller to try to collect.
-    pub(crate) fn retired(&self) -> bool {
-        self.domain.retired.fetch_add(1, Relaxed) % 32 == 31
+    /// Counts a retired object of some weight; now and then tells the caller to try to collect.
+    pub(crate) fn retired(&self, weight: usize) -> bool {
+        let before = self.domain.retired.fetch_add(weight, Relaxed);
+        before / COLLECT_EVERY != (before + weight) / COLLECT_EVERY
     }
 
     /// Moves the epoch on if every guard allows it; returns the list that may be recycled now.

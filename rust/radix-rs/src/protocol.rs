@@ -113,13 +113,27 @@ impl<A: Atom, V: Value> Core<A, V> {
             // SAFETY: the caller replaced it and has not retired it yet.
             unsafe { self.bodies.get(id).leave(scrap) };
         }
+        // SAFETY: the id was in a word under this guard.
+        let atoms = unsafe { self.bodies.get(id).data() }.len as usize;
         self.bodies.retire(id, guard);
-        if guard.retired()
-            && let Some(list) = guard.advance()
-        {
+        if guard.retired(1 + atoms / 512) {
+            self.collect(guard);
+        }
+    }
+
+    /// Recycles what no guard can reach any more, if the epoch can move on.
+    fn collect(&self, guard: &Guard<'_>) {
+        if let Some(list) = guard.advance() {
             self.bodies.collect(list);
             self.nodes.collect(list);
             self.branches.collect(list);
+        }
+    }
+
+    /// Recycles everything that was retired and that no other thread can reach: a guard allows one step of the epoch.
+    pub(crate) fn collect_all(&self) {
+        for _ in 0..3 {
+            self.collect(&self.guard());
         }
     }
 

@@ -14,6 +14,9 @@ use crate::tree::{Lease, Segment};
 /// Rows of pools up to this many slots never move, so that every view of one stays live.
 const ROW_CAPACITY: usize = 1 << 20;
 
+/// Branches of one fork: a bound on what one call may allocate.
+const MAX_BRANCHES: usize = 1 << 16;
+
 /// A request in progress. Dropping it gives back everything that is its own; what it published stays cached.
 ///
 /// Positions `0..num_published` of its row are slots of the tree, kept by a lease; the rest are its own.
@@ -105,10 +108,11 @@ impl<A: Atom> Sequence<A> {
             lease: None,
             cached_len: length,
             computed: length,
-            reserved: length,
+            reserved: 0, // the row is written first
             copies: Vec::new(),
         };
         sequence.show(0, &lease.segments());
+        sequence.reserved = length;
         sequence.lease = Some(lease);
         Ok(sequence)
     }
@@ -345,7 +349,7 @@ impl<A: Atom> Sequence<A> {
         }
         let page = self.page();
         let own: Vec<i32> = (start..stop).map(|at| self.row.get(at)).collect();
-        let supply = crate::tree::Supply { values: &own, base: start, priority: self.priority };
+        let supply = crate::tree::Supply { values: &own, base: start, priority: self.priority, checked: true };
         let lease = self.lease.as_mut().expect("checked by live");
         let mut seen = Vec::new();
         // The tree owns the pages from the moment they are published: say so first.
@@ -406,7 +410,7 @@ impl<A: Atom> Sequence<A> {
     /// get slots of their own, and [`copies`](Self::copies) of the branch says what has to be copied there. All branches or none.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if `at` is beyond the tokens, [`Error::Capacity`], [`Error::PinOverflow`], [`Error::Lease`] after the
+    /// [`Error::InvalidInput`] if `at` is beyond the tokens or `count` above 2^16, [`Error::Capacity`], [`Error::PinOverflow`], [`Error::Lease`] after the
     /// end. Publishing what can be published is all that may have changed then.
     pub fn fork(&mut self, count: usize, at: Option<usize>) -> Result<Vec<Sequence<A>>> {
         self.live()?;
@@ -414,21 +418,23 @@ impl<A: Atom> Sequence<A> {
         if at > self.tokens.len() {
             return Err(Error::InvalidInput(format!("cannot fork at {at}: there are {} tokens", self.tokens.len())));
         }
+        if count > MAX_BRANCHES {
+            return Err(Error::InvalidInput(format!(
+                "cannot fork into {count} branches, at most {MAX_BRANCHES} at once"
+            )));
+        }
         self.publish(None)?;
         let shared = self.cache.shared.clone();
         let page = self.page();
         let length = self.floor(at.min(self.num_published()));
         let computed = at.min(length.max(self.computed));
         let pages_each = (computed - length).div_ceil(page);
-        let mut leases = Vec::with_capacity(count.min(1 << 16));
+        let mut leases = Vec::with_capacity(count);
         for _ in 0..count {
             leases.push(self.share(length)?);
         }
         let mut pages = Vec::new();
-        let num_pages = pages_each.checked_mul(count).ok_or_else(|| {
-            Error::InvalidInput(format!("{count} branches of {pages_each} pages are more than any pool holds"))
-        })?;
-        shared.find_pages(num_pages, |p| pages.push(p))?;
+        shared.find_pages(pages_each * count, |p| pages.push(p))?;
         let mut pages = pages.into_iter();
         let mut branches = Vec::with_capacity(leases.len());
         for lease in leases {

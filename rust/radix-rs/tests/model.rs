@@ -5,7 +5,10 @@
 mod reference;
 
 use proptest::prelude::*;
-use radix_rs::{Handle, Lease, Match, Namespace, RadixTree, SlotPool, TreeConfig};
+use radix_rs::{
+    CacheConfig, Fence, Handle, Lease, Match, Namespace, PageHash, PrefixCache, RadixTree, Sequence, SlotPool,
+    TreeConfig,
+};
 use reference::Refusal;
 
 const LETTERS: [u32; 3] = [7, 8, 9];
@@ -39,6 +42,11 @@ fn text(max_pages: usize) -> impl Strategy<Value = Text> {
 
 fn page_size() -> impl Strategy<Value = usize> {
     prop_oneof![Just(1usize), Just(4), Just(16)]
+}
+
+/// Mostly the hash in use, sometimes one under which all pages collide.
+fn page_hash() -> impl Strategy<Value = PageHash> {
+    prop_oneof![3 => Just(PageHash::Mix), 1 => Just(PageHash::Constant)]
 }
 
 fn space() -> impl Strategy<Value = usize> {
@@ -127,13 +135,13 @@ struct TreeRun {
 }
 
 impl TreeRun {
-    fn new(size: usize, num_pages: usize) -> Self {
+    fn new(size: usize, num_pages: usize, page_hash: PageHash) -> Self {
         TreeRun {
             size,
             num_pages,
             free: (0..num_pages).collect(),
             names: namespaces(),
-            real: RadixTree::new(TreeConfig { page_size: size, ..Default::default() }).unwrap(),
+            real: RadixTree::new(TreeConfig { page_size: size, page_hash, ..Default::default() }).unwrap(),
             model: reference::Tree::new(size),
             leases: Vec::new(),
             handles: Vec::new(),
@@ -433,6 +441,395 @@ impl PoolRun {
     }
 }
 
+// PrefixCache
+
+/// No fence, or which one.
+type Fenced = Option<usize>;
+
+#[derive(Debug, Clone)]
+enum CacheOp {
+    Begin { text: Text, space: usize, compute: bool },
+    NextTurn { turn: usize, more: Text, compute: bool },
+    Twins { text: Text, more: Text, space: usize, fence: Fenced },
+    Live { text: Text, space: usize, steps: usize },
+    Reserve { index: usize, count: usize },
+    Append { index: usize, text: Text },
+    Commit { index: usize, share: usize, fence: Fenced },
+    Prefill { index: usize, share: usize, fence: Fenced },
+    Decode { index: usize, steps: usize },
+    Truncate { index: usize, share: usize },
+    TruncateBack { index: usize, back: usize },
+    Fork { index: usize, count: usize, share: Option<usize>, compute: bool },
+    Finish { index: usize, fence: Fenced },
+    Abort { index: usize, fence: Fenced },
+    Drop { index: usize },
+    Touch { text: Text, space: usize },
+    Match { text: Text, space: usize },
+    Evict { tokens: (usize, usize) },
+    EvictLeaves { tokens: (usize, usize) },
+    Reset,
+    Signal { fence: usize, keep: bool },
+    DropFence { fence: usize },
+}
+
+fn cache_op() -> impl Strategy<Value = CacheOp> {
+    use CacheOp::*;
+    let index = 0usize..64;
+    let fence = || prop_oneof![2 => Just(None), 1 => (0usize..3).prop_map(Some)];
+    let compute = any::<bool>();
+    prop_oneof![
+        4 => (text(6), space(), compute).prop_map(|(text, space, compute)| Begin { text, space, compute }),
+        3 => (index.clone(), text(2), compute).prop_map(|(turn, more, compute)| NextTurn { turn, more, compute }),
+        3 => (text(5), text(2), space(), fence())
+            .prop_map(|(text, more, space, fence)| Twins { text, more, space, fence }),
+        4 => (text(6), space(), 0usize..20).prop_map(|(text, space, steps)| Live { text, space, steps }),
+        2 => (index.clone(), 0usize..40).prop_map(|(index, count)| Reserve { index, count }),
+        2 => (index.clone(), text(2)).prop_map(|(index, text)| Append { index, text }),
+        3 => (index.clone(), 0usize..18, fence()).prop_map(|(index, share, fence)| Commit { index, share, fence }),
+        4 => (index.clone(), prop_oneof![2 => Just(16usize), 1 => Just(8), 1 => Just(4)], fence())
+            .prop_map(|(index, share, fence)| Prefill { index, share, fence }),
+        3 => (index.clone(), 1usize..8).prop_map(|(index, steps)| Decode { index, steps }),
+        2 => (index.clone(), 0usize..18).prop_map(|(index, share)| Truncate { index, share }),
+        2 => (index.clone(), 0usize..20).prop_map(|(index, back)| TruncateBack { index, back }),
+        4 => (index.clone(), 0usize..4, prop::option::of(0usize..18), compute)
+            .prop_map(|(index, count, share, compute)| Fork { index, count, share, compute }),
+        3 => (index.clone(), fence()).prop_map(|(index, fence)| Finish { index, fence }),
+        2 => (index.clone(), fence()).prop_map(|(index, fence)| Abort { index, fence }),
+        1 => index.clone().prop_map(|index| Drop { index }),
+        1 => (text(6), space()).prop_map(|(text, space)| Touch { text, space }),
+        1 => (text(6), space()).prop_map(|(text, space)| Match { text, space }),
+        2 => eviction().prop_map(|tokens| Evict { tokens }),
+        1 => eviction().prop_map(|tokens| EvictLeaves { tokens }),
+        1 => Just(Reset),
+        1 => (index.clone(), any::<bool>()).prop_map(|(fence, keep)| Signal { fence, keep }),
+        1 => index.prop_map(|fence| DropFence { fence }),
+    ]
+}
+
+/// The cache and its reference.
+struct CacheRun {
+    size: usize,
+    names: [Namespace; 2],
+    real: PrefixCache,
+    model: reference::Cache,
+    live: Vec<(Sequence, reference::Sequence)>,
+    fences: Vec<(Fence, reference::Fence)>,
+    spoken: Vec<(Vec<u32>, usize)>,
+}
+
+impl CacheRun {
+    fn new(size: usize, num_pages: usize, enabled: bool, page_hash: PageHash) -> Self {
+        let num_slots = num_pages * size;
+        let config = CacheConfig { num_slots, page_size: size, enabled, page_hash, ..Default::default() };
+        CacheRun {
+            size,
+            names: namespaces(),
+            real: PrefixCache::new(config).unwrap(),
+            model: reference::Cache::new(num_slots, size, enabled),
+            live: Vec::new(),
+            fences: Vec::new(),
+            spoken: Vec::new(),
+        }
+    }
+
+    fn fence(&mut self, which: Fenced) -> Option<usize> {
+        let which = which?;
+        if which >= self.fences.len() && self.fences.len() < 3 {
+            self.fences.push((self.real.fence(), reference::Fence::default()));
+        }
+        Some(which % self.fences.len())
+    }
+
+    fn begin(&mut self, tokens: &[u32], space: usize) -> usize {
+        let real = self.real.begin(tokens, &self.names[space]).unwrap();
+        self.live.push((real, self.model.begin(tokens, space)));
+        self.live.len() - 1
+    }
+
+    fn reserve(&mut self, i: usize, count: usize) -> bool {
+        let (real, model) = &mut self.live[i];
+        let before = model.lease.pages.len() + model.own.len();
+        let end = model.num_reserved + count;
+        let outcome = real.reserve(count).map_err(Refusal::from);
+        let row = real.row().to_vec();
+        let size = self.size;
+        let chosen: Option<Vec<usize>> = outcome
+            .is_ok()
+            .then(|| (before..end.div_ceil(size)).map(|page| row[page * size] as usize / size).collect());
+        let expected = self.model.reserve(model, count, chosen.as_deref());
+        match outcome {
+            Ok(view) => {
+                assert_eq!(expected, Ok(()));
+                assert_eq!(view.to_vec(), row[end - count..]);
+                true
+            }
+            Err(refusal) => {
+                assert_eq!(expected, Err(refusal));
+                false
+            }
+        }
+    }
+
+    fn commit(&mut self, i: usize, num_computed: usize, fence: Fenced) {
+        let fence = self.fence(fence);
+        let (real, model) = &mut self.live[i];
+        let before = real.row().to_vec();
+        let (real_fence, model_fence) = match fence.map(|f| &mut self.fences[f]) {
+            Some((real, model)) => (Some(&*real), Some(model)),
+            None => (None, None),
+        };
+        let outcome = real.commit_after(num_computed, real_fence).map_err(Refusal::from);
+        let expected = self.model.commit(model, num_computed, model_fence);
+        assert_eq!(outcome.clone().map(|range| (range.start, range.end)), expected);
+        if let Ok(range) = outcome {
+            // The range is the smallest that holds every change, or empty.
+            let row = real.row().to_vec();
+            let changed: Vec<usize> = (0..row.len()).filter(|&at| row[at] != before[at]).collect();
+            assert_eq!(changed.first().is_some(), !range.is_empty());
+            if let (Some(first), Some(last)) = (changed.first(), changed.last()) {
+                assert_eq!(*first..last + 1, range);
+            }
+        }
+    }
+
+    fn prefill(&mut self, i: usize, share: usize, fence: Fenced) -> bool {
+        let model = &self.live[i].1;
+        if !self.reserve(i, model.tokens.len().saturating_sub(model.num_reserved)) {
+            return false;
+        }
+        self.commit(i, self.live[i].1.num_reserved * share / 16, fence);
+        true
+    }
+
+    fn append(&mut self, i: usize, tokens: &[u32]) {
+        let (real, model) = &mut self.live[i];
+        real.append(tokens).unwrap();
+        model.tokens.extend(tokens);
+    }
+
+    fn decode(&mut self, i: usize, steps: usize) {
+        for step in 0..steps {
+            if !self.reserve(i, 1) {
+                return;
+            }
+            self.commit(i, self.live[i].1.num_reserved, None);
+            self.append(i, &[LETTERS[step % 2]]);
+        }
+    }
+
+    fn truncate(&mut self, i: usize, length: usize) {
+        let (real, model) = &mut self.live[i];
+        let outcome = real.truncate(length).map_err(Refusal::from);
+        assert_eq!(outcome, self.model.truncate(model, length));
+    }
+
+    fn fork(&mut self, i: usize, count: usize, at: Option<usize>) {
+        let (real, model) = &mut self.live[i];
+        let outcome = real.fork(count, at).map_err(Refusal::from);
+        let size = self.size;
+        let pages = |child: &Sequence| -> Vec<usize> {
+            let row = child.row().to_vec();
+            row[child.num_published()..].iter().step_by(size).map(|&slot| slot as usize / size).collect()
+        };
+        let chosen: Option<Vec<usize>> =
+            outcome.as_ref().ok().map(|children| children.iter().flat_map(pages).collect());
+        let at = at.unwrap_or(model.tokens.len());
+        match (outcome, self.model.fork(model, count, at, chosen.as_deref())) {
+            (Ok(real), Ok(forked)) => {
+                assert_eq!(real.len(), count);
+                for (child, (model, copies)) in real.into_iter().zip(forked) {
+                    assert_eq!(child.copies().iter().map(|&(from, to)| [from, to]).collect::<Vec<_>>(), copies);
+                    self.live.push((child, model));
+                }
+            }
+            (real, model) => assert_eq!(real.map(|children| children.len()), model.map(|children| children.len())),
+        }
+    }
+
+    fn end(&mut self, i: usize, fence: Fenced, publish: bool) {
+        let fence = self.fence(fence);
+        let (real, model) = self.live.remove(i);
+        self.spoken.push((model.tokens.clone(), model.lease.space));
+        let (real_fence, model_fence) = match fence.map(|f| &mut self.fences[f]) {
+            Some((real, model)) => (Some(&*real), Some(model)),
+            None => (None, None),
+        };
+        if publish {
+            real.finish_after(real_fence);
+            self.model.finish(model, model_fence);
+        } else {
+            real.abort_after(real_fence);
+            self.model.abort(model, model_fence);
+        }
+    }
+
+    fn step(&mut self, op: &CacheOp) {
+        let room = self.live.len() < 6;
+        let pick = |index: &usize| index % self.live.len().max(1);
+        let some = !self.live.is_empty();
+        match op {
+            CacheOp::Begin { text, space, compute } if room => {
+                let i = self.begin(&text.tokens(self.size), *space);
+                if *compute {
+                    self.prefill(i, 16, None);
+                }
+            }
+            CacheOp::NextTurn { turn, more, compute } if room && !self.spoken.is_empty() => {
+                let (mut tokens, space) = self.spoken[turn % self.spoken.len()].clone();
+                tokens.extend(more.tokens(self.size));
+                let i = self.begin(&tokens, space);
+                if *compute {
+                    self.prefill(i, 16, None);
+                }
+            }
+            CacheOp::Twins { text, more, space, fence } if room => {
+                let tokens = text.tokens(self.size);
+                let longer = [tokens.clone(), more.tokens(self.size)].concat();
+                let twins = [self.begin(&longer, *space), self.begin(&tokens, *space)];
+                for i in twins {
+                    let model = &self.live[i].1;
+                    self.reserve(i, model.tokens.len() - model.num_reserved);
+                }
+                for i in twins {
+                    self.commit(i, self.live[i].1.num_reserved, *fence);
+                }
+            }
+            CacheOp::Live { text, space, steps } => {
+                let i = self.begin(&text.tokens(self.size), *space);
+                if self.prefill(i, 16, None) {
+                    self.decode(i, *steps);
+                }
+                self.end(i, None, true);
+            }
+            CacheOp::Reserve { index, count } if some => drop(self.reserve(pick(index), *count)),
+            CacheOp::Append { index, text } if some => self.append(pick(index), &text.tokens(self.size)),
+            CacheOp::Commit { index, share, fence } if some => {
+                let i = pick(index);
+                self.commit(i, self.live[i].1.num_reserved * share / 16, *fence);
+            }
+            CacheOp::Prefill { index, share, fence } if some => drop(self.prefill(pick(index), *share, *fence)),
+            CacheOp::Decode { index, steps } if some => self.decode(pick(index), *steps),
+            CacheOp::Truncate { index, share } if some => {
+                let i = pick(index);
+                let model = &self.live[i].1;
+                self.truncate(i, model.tokens.len().max(model.num_reserved) * share / 16);
+            }
+            CacheOp::TruncateBack { index, back } if some => {
+                let i = pick(index);
+                self.truncate(i, self.live[i].1.tokens.len().saturating_sub(*back));
+            }
+            CacheOp::Fork { index, count, share, compute } if some && room => {
+                let i = pick(index);
+                if *compute {
+                    self.prefill(i, 16, None);
+                }
+                self.fork(i, *count, share.map(|share| self.live[i].1.tokens.len() * share / 16));
+            }
+            CacheOp::Finish { index, fence } if some => self.end(pick(index), *fence, true),
+            CacheOp::Abort { index, fence } if some => self.end(pick(index), *fence, false),
+            CacheOp::Drop { index } if some => {
+                let (real, model) = self.live.remove(pick(index));
+                drop(real);
+                self.model.abort(model, None);
+            }
+            CacheOp::Touch { text, space } => {
+                let tokens = text.tokens(self.size);
+                self.real.tree().touch(&tokens, &self.names[*space]);
+                self.model.tree.touch(&tokens, *space);
+            }
+            CacheOp::Match { text, space } => {
+                let tokens = text.tokens(self.size);
+                let found = self.real.tree().match_prefix(&tokens, &self.names[*space]);
+                assert_eq!(values(&found), self.model.tree.match_prefix(&tokens, *space));
+            }
+            CacheOp::Evict { tokens } => {
+                let (count, mut out) = (tokens_to_evict(*tokens, self.size), Vec::new());
+                self.real.tree().evict(count, &mut out);
+                let expected = self.model.tree.evict(count.div_ceil(self.size), Some(&out));
+                assert_eq!(sorted(out.clone()), sorted(expected));
+                self.real.pool().free(&out).unwrap();
+                self.model.pool.free(&out).unwrap();
+            }
+            CacheOp::EvictLeaves { tokens } => {
+                let (count, mut out) = (tokens_to_evict(*tokens, self.size), Vec::new());
+                self.real.tree().evict_leaves(count, &mut out);
+                self.model.tree.evict_leaves(count.div_ceil(self.size), &out);
+                self.real.pool().free(&out).unwrap();
+                self.model.pool.free(&out).unwrap();
+            }
+            CacheOp::Reset => {
+                self.real.reset();
+                self.model.reset();
+            }
+            CacheOp::Signal { fence, keep } if !self.fences.is_empty() => {
+                let i = fence % self.fences.len();
+                self.real.signal(&self.fences[i].0);
+                self.model.signal(&mut self.fences[i].1);
+                if !keep {
+                    self.fences.remove(i);
+                }
+            }
+            CacheOp::DropFence { fence } if !self.fences.is_empty() => {
+                let (real, mut model) = self.fences.remove(fence % self.fences.len());
+                drop(real);
+                self.model.signal(&mut model);
+            }
+            _ => {}
+        }
+        self.agree();
+    }
+
+    fn agree(&self) {
+        self.real.check().unwrap();
+        let stats = self.real.stats();
+        let model = &self.model;
+        let held: usize = self.live.iter().map(|(_, s)| s.own.len() * self.size).sum();
+        let waiting: usize = self.fences.iter().map(|(_, fence)| fence.slots.len()).sum();
+        assert_eq!(stats.num_free, model.pool.num_free(), "free");
+        assert_eq!(stats.cached_tokens, model.tree.cached(), "cached");
+        assert_eq!(stats.protected_tokens, model.tree.protected(), "protected");
+        assert_eq!(stats.evictable_tokens, model.tree.evictable(), "evictable");
+        assert_eq!(stats.held_tokens, held, "held");
+        assert_eq!(stats.waiting_tokens, waiting, "waiting");
+        assert_eq!(stats.num_sequences, self.live.len(), "sequences");
+        assert_eq!((stats.queried_tokens, stats.hit_tokens), (model.queried, model.hits), "queried and hit");
+        assert_eq!(stats.inserted_tokens, model.tree.inserted, "inserted");
+        assert_eq!(stats.evicted_tokens, model.tree.evicted, "evicted");
+        assert_eq!(stats.num_free + stats.cached_tokens + held + waiting, stats.num_slots);
+        for (real, s) in &self.live {
+            assert_eq!(real.tokens(), s.tokens);
+            assert_eq!(real.cached_len(), s.cached_len, "cached_len");
+            assert_eq!(real.num_computed(), s.num_computed, "num_computed");
+            assert_eq!(real.num_reserved(), s.num_reserved, "num_reserved");
+            assert_eq!(real.num_published(), model.published(s), "num_published");
+            assert_eq!(real.row().to_vec(), model.row(s));
+            assert_eq!(real.page_table().to_vec(), model.page_table(s));
+        }
+        let mut owned: Vec<Vec<i32>> = self.real.audit().into_iter().map(|owned| owned.slots).collect();
+        let mut expected: Vec<Vec<i32>> = Vec::new();
+        for (_, s) in &self.live {
+            expected.push(sorted(s.own.iter().flat_map(|&page| model.pool.page_slots(page)).collect()));
+        }
+        owned.retain(|slots| !slots.is_empty());
+        expected.retain(|slots| !slots.is_empty());
+        owned.sort();
+        expected.sort();
+        assert_eq!(owned, expected);
+    }
+
+    /// However a life ends, letting go of everything leaves only what is cached.
+    fn finish(mut self) {
+        self.live.clear();
+        self.fences.clear();
+        self.real.check().unwrap();
+        let stats = self.real.stats();
+        assert_eq!((stats.protected_tokens, stats.held_tokens, stats.waiting_tokens), (0, 0, 0));
+        assert_eq!(stats.num_free + stats.cached_tokens, stats.num_slots);
+        self.real.evict(stats.num_slots);
+        assert_eq!(self.real.pool().num_free(), stats.num_slots);
+    }
+}
+
 fn cases(default: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default);
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() }
@@ -445,9 +842,10 @@ proptest! {
     fn every_step_of_a_tree_agrees_with_the_reference(
         size in page_size(),
         num_pages in 4usize..40,
+        page_hash in page_hash(),
         ops in prop::collection::vec(tree_op(), 1..60),
     ) {
-        let mut run = TreeRun::new(size, num_pages);
+        let mut run = TreeRun::new(size, num_pages, page_hash);
         for op in &ops {
             run.step(op);
         }
@@ -466,5 +864,20 @@ proptest! {
         for op in &ops {
             run.step(op);
         }
+    }
+
+    #[test]
+    fn every_step_of_a_cache_agrees_with_the_reference(
+        size in page_size(),
+        num_pages in prop_oneof![1usize..12, Just(16), Just(24), Just(40)],
+        enabled in prop_oneof![7 => Just(true), 1 => Just(false)],
+        page_hash in page_hash(),
+        ops in prop::collection::vec(cache_op(), 1..50),
+    ) {
+        let mut run = CacheRun::new(size, num_pages, enabled, page_hash);
+        for op in &ops {
+            run.step(op);
+        }
+        run.finish();
     }
 }

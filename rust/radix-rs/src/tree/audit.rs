@@ -133,8 +133,8 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.check()
     }
 
-    /// Makes whole what was left split (a lease that was released in a race, say), looking at no more than `max_work` nodes.
-    /// Returns how many nodes were saved.
+    /// Makes whole what was left split (a lease that was released in a race, say), looking at no more than `max_work` nodes,
+    /// and recycles the memory of what is gone. Returns how many nodes were saved.
     pub fn compact(&self, max_work: usize) -> usize {
         let core = &self.core;
         let guard = core.guard();
@@ -142,6 +142,8 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         for (id, _) in core.live_nodes().into_iter().take(max_work) {
             core.try_merge(id, &guard);
         }
+        drop(guard);
+        core.collect_all();
         before.saturating_sub(self.num_nodes())
     }
 }

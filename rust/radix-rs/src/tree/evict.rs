@@ -9,6 +9,9 @@ use crate::evictable::Candidate;
 use crate::key::{Atom, Value};
 use crate::node::{BodyData, DEAD, Word};
 
+/// Atoms freed in one call from which on their memory is given back at once.
+const LARGE: usize = 1 << 14;
+
 /// What came of one candidate.
 enum Outcome {
     /// This many atoms were freed.
@@ -27,6 +30,9 @@ impl<A: Atom, V: Value> Core<A, V> {
             if let Outcome::Freed(n) = self.evict_from(candidate, want - freed, whole, out, &guard) {
                 freed += n;
             }
+        }
+        if freed >= LARGE {
+            self.collect_all();
         }
         freed
     }

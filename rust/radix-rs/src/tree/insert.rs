@@ -22,9 +22,12 @@ pub struct Inserted {
 
 impl<A: Atom, V: Value> Core<A, V> {
     /// Values of a page must be consecutive slots that start at a multiple of the page size.
-    pub(crate) fn check_values(&self, values: &[V], from: usize) -> Result<()> {
+    pub(crate) fn check_supply(&self, supply: &Supply<'_, V>, from: usize) -> Result<()> {
+        if supply.checked {
+            return Ok(());
+        }
         let page = self.page();
-        for (i, group) in values.chunks_exact(page).enumerate() {
+        for (i, group) in supply.values[from - supply.base..].chunks_exact(page).enumerate() {
             let at = from + i * page;
             let Some(first) = group[0].slot() else { return Ok(()) };
             let wrong = if first < 0 || first % page as i64 != 0 {
@@ -117,7 +120,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                             }
                             return Ok((at, node));
                         };
-                        self.check_values(&supply.values[at - supply.base..], at)?;
+                        self.check_supply(supply, at)?;
                         if let Some(leaf) = self.attach(node, word, dead, key, at, 0, now, supply, ns, guard) {
                             self.nodes.get(node).stamp.fetch_max(now, AcqRel);
                             return Ok((at, leaf));
@@ -132,7 +135,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                         let stop = at + found.common;
                         match supply {
                             Some((key, supply)) if stop < upto => {
-                                self.check_values(&supply.values[stop - supply.base..], stop)?;
+                                self.check_supply(supply, stop)?;
                                 let rest = Some((key, supply));
                                 if let Some(leaf) = self.split(&found, false, rest, at, now, ns, guard)? {
                                     self.nodes.get(node).stamp.fetch_max(now, AcqRel);
@@ -210,13 +213,13 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         priority: i32,
     ) -> Result<Inserted> {
         let key = self.whole_pages(tokens, values.len(), 0)?;
-        let supply = Supply { values: &values[..key.len()], base: 0, priority };
+        let supply = Supply { values: &values[..key.len()], base: 0, priority, checked: false };
         let guard = self.core.guard();
         if key.is_empty() {
             return Ok(Inserted { cached_len: 0, length: 0, handle: self.core.handle(self.core.root(), 0) });
         }
         if self.core.space(ns, false, &guard).is_none() {
-            self.core.check_values(supply.values, 0)?; // before the namespace is made for it
+            self.core.check_supply(&supply, 0)?; // before the namespace is made for it
         }
         let (cached_len, node) = self.core.walk(&key[..], key.len(), Some((&key, &supply)), ns, &guard)?;
         Ok(Inserted { cached_len, length: key.len(), handle: self.core.handle(node, key.len()) })
@@ -250,10 +253,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         }
         drop(guard);
         let start = lease.length;
-        let known = self.core.match_prefix(&key, &lease.ns).length;
-        let new = known.max(start);
-        self.core.check_values(&values[new..key.len()], new)?;
-        let supply = Supply { values: &values[start..key.len()], base: start, priority };
+        let supply = Supply { values: &values[start..key.len()], base: start, priority, checked: false };
         let cached_len = self.core.extend_lease(lease, &key, &supply, None)?;
         Ok(Inserted { cached_len, length: key.len(), handle: lease.handle() })
     }

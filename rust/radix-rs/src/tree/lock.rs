@@ -36,6 +36,8 @@ pub(crate) struct Supply<'a, V> {
     pub(crate) values: &'a [V],
     pub(crate) base: usize,
     pub(crate) priority: i32,
+    /// The values come from the pool, in whole pages.
+    pub(crate) checked: bool,
 }
 
 /// A new leaf, not yet published.
@@ -285,6 +287,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                         }
                         continue;
                     };
+                    self.check_supply(supply, at)?;
                     if self.grow(path, node, word, key, at, now, supply, ns, guard) {
                         return Ok(at);
                     }
@@ -316,6 +319,9 @@ impl<A: Atom, V: Value> Core<A, V> {
                 Below::Child(found) => {
                     let stop = at + found.common;
                     let rest = if stop < upto { supply } else { None };
+                    if let Some((_, supply)) = rest {
+                        self.check_supply(supply, stop)?;
+                    }
                     if let Some(leaf) = self.split(&found, true, rest, at, now, ns, guard)? {
                         self.nodes.get(found.node).hits.fetch_add(1, Relaxed);
                         path.push(Held { node: found.node, end: stop as u32 });

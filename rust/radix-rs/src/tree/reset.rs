@@ -31,6 +31,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         drop(guard);
         self.drain_leftovers(out);
+        self.collect_all();
     }
 }
 
