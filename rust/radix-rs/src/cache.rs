@@ -45,7 +45,7 @@ impl<A> Default for CacheConfig<A> {
     }
 }
 
-/// Who has a page, beside the sequences (numbered from [`FIRST`]).
+/// Who took a page last, as far as the cache itself knows, beside the sequences (numbered from [`FIRST`]).
 pub(crate) const NOBODY: u32 = 0;
 pub(crate) const TREE: u32 = 1;
 pub(crate) const WAITING: u32 = 2;
@@ -59,8 +59,6 @@ pub(crate) struct Shared<A: Atom> {
     pub(crate) sequences: AtomicUsize,
     pub(crate) queried: AtomicUsize,
     pub(crate) hit: AtomicUsize,
-    pub(crate) evicted: AtomicUsize,
-    pub(crate) inserted: AtomicUsize,
     waiting_pages: Arc<AtomicUsize>,
     serial: AtomicU32,
     /// Owner of each page: what `audit` reports and `check` compares.
@@ -144,7 +142,6 @@ impl<A: Atom> Shared<A> {
             }
             slots.clear();
             let freed = self.tree.core.evict(missing * page, false, &mut slots);
-            self.evicted.fetch_add(freed, Relaxed);
             found.extend(slots.chunks_exact(page).map(|group| group[0] as usize / page));
             if freed == 0 && self.pool.num_free() == 0 {
                 found.iter().for_each(|&p| self.set_owner(p, NOBODY));
@@ -183,8 +180,6 @@ impl<A: Atom> PrefixCache<A> {
             sequences: AtomicUsize::new(0),
             queried: AtomicUsize::new(0),
             hit: AtomicUsize::new(0),
-            evicted: AtomicUsize::new(0),
-            inserted: AtomicUsize::new(0),
             waiting_pages: Arc::new(AtomicUsize::new(0)),
             serial: AtomicU32::new(FIRST),
         };
@@ -248,7 +243,6 @@ impl<A: Atom> PrefixCache<A> {
     pub fn evict(&self, num_tokens: usize) -> usize {
         let mut slots = Vec::new();
         let freed = self.shared.tree.evict(num_tokens, &mut slots);
-        self.shared.evicted.fetch_add(freed, Relaxed);
         self.take_back(&slots);
         freed
     }
@@ -285,8 +279,8 @@ impl<A: Atom> PrefixCache<A> {
             num_nodes: shared.tree.num_nodes(),
             queried_tokens: shared.queried.load(Relaxed),
             hit_tokens: shared.hit.load(Relaxed),
-            evicted_tokens: shared.evicted.load(Relaxed),
-            inserted_tokens: shared.inserted.load(Relaxed),
+            evicted_tokens: shared.tree.core.evicted.load(Relaxed),
+            inserted_tokens: shared.tree.core.inserted.load(Relaxed),
         }
     }
 
@@ -336,8 +330,12 @@ impl<A: Atom> PrefixCache<A> {
         for (p, owner) in shared.owners.iter().enumerate() {
             let owner = owner.load(Acquire);
             let (free, cached) = (shared.pool.is_free(p), in_tree[p]);
-            if free != (owner == NOBODY) || cached != (owner == TREE) {
-                let slot = p * page;
+            let slot = p * page;
+            if free && cached {
+                return broken(format!("the page at slot {slot} is cached and free"));
+            }
+            // Pages of somebody who uses tree and pool directly keep the mark of their last owner here.
+            if owner >= WAITING && (free || cached) {
                 return broken(format!(
                     "the page at slot {slot} has owner {owner}, but free is {free} and cached is {cached}"
                 ));

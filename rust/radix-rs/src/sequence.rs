@@ -366,7 +366,6 @@ impl<A: Atom> Sequence<A> {
         let num_duplicates = (existed - start) / page;
         let taken = own_pages.len() - num_duplicates;
         shared.held_pages.fetch_sub(taken, AcqRel);
-        shared.inserted.fetch_add(taken * page, Relaxed);
         self.give(own_pages[..num_duplicates].iter().map(|&p| p as u32).collect(), after);
         Ok(if changed.is_empty() { stop..stop } else { changed })
     }

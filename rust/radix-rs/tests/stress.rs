@@ -176,32 +176,35 @@ fn a_reader_of_an_edge_that_is_being_split_and_made_whole_answers_a_true_length(
     let tree = tree(1);
     let slots: Vec<i32> = (0..32).collect();
     tree.insert(&[7; 32][..], &slots, &ns()).unwrap();
-    let stop = AtomicBool::new(false);
-    together(THREADS, |me| match me {
-        0 => {
-            for round in 0..rounds(20_000) {
-                drop(tree.lock_prefix(&vec![7; 1 + round % 31], &ns()).unwrap());
+    for _ in 0..rounds(150) {
+        let stop = AtomicBool::new(false);
+        together(THREADS, |me| match me {
+            0 => {
+                for round in 0..100 {
+                    drop(tree.lock_prefix(&vec![7; 1 + round % 31], &ns()).unwrap());
+                }
+                stop.store(true, SeqCst);
             }
-            stop.store(true, SeqCst);
-        }
-        1 => {
-            while !stop.load(SeqCst) {
-                drop(tree.lock_prefix(&[7; 16][..], &ns()).unwrap());
-                tree.touch(&[7; 8][..], &ns());
+            1 => {
+                while !stop.load(SeqCst) {
+                    drop(tree.lock_prefix(&[7; 16][..], &ns()).unwrap());
+                    tree.touch(&[7; 8][..], &ns());
+                }
             }
-        }
-        _ => {
-            while !stop.load(SeqCst) {
-                // A reader that meets a split may stop there, but never goes on in what it has read already.
-                let found = tree.match_prefix(&[7; 48][..], &ns());
-                assert!((1..=32).contains(&found.length()), "{}", found.length());
-                assert_eq!(values(&found), slots[..found.length()]);
+            _ => {
+                while !stop.load(SeqCst) {
+                    // A reader that meets a split may stop there, but never goes on in what it has read already.
+                    let found = tree.match_prefix(&[7; 48][..], &ns());
+                    assert!((1..=32).contains(&found.length()), "{}", found.length());
+                    assert_eq!(values(&found), slots[..found.length()]);
+                }
             }
-        }
-    });
-    tree.check().unwrap();
-    tree.compact(usize::MAX);
-    assert_eq!(tree.match_prefix(&[7; 48][..], &ns()).segments().len(), 1);
+        });
+        tree.check().unwrap();
+        tree.compact(usize::MAX);
+        tree.check().unwrap();
+        assert_eq!(tree.match_prefix(&[7; 48][..], &ns()).segments().len(), 1);
+    }
 }
 
 // The tree and the pool
@@ -212,95 +215,98 @@ fn a_tree_under_mixed_work_keeps_every_lease_true_and_loses_no_slot() {
         let num_slots = 96 * page;
         let (tree, pool) = (tree(page), SlotPool::new(num_slots, page).unwrap());
         let memory = Memory::new(num_slots);
-        together(THREADS, |me| {
-            let mut random = Random::new(me);
-            let mut leases: Vec<(Lease, Vec<u32>)> = Vec::new();
-            for _ in 0..rounds(6000) {
-                let text = random.text(page, 12);
-                match random.below(8) {
-                    0..=2 => {
-                        let with = (random.below(2) == 0 && !leases.is_empty()).then(|| random.below(leases.len()));
-                        let text = match with {
-                            Some(i) => [leases[i].1.clone(), random.text(page, 3)].concat(),
-                            None => text,
-                        };
-                        let whole = text.len() / page * page;
-                        let slots = match pool.alloc(whole) {
-                            Ok(slots) => slots,
-                            Err(_) => {
-                                let mut out = Vec::new();
-                                tree.evict(whole, &mut out);
-                                memory.leave(&out);
-                                pool.free(&out).unwrap();
-                                continue;
+        // At rest after each of many short sessions, everything must hold.
+        for session in 0..rounds(60) {
+            together(THREADS, |me| {
+                let mut random = Random::new(me + THREADS * session);
+                let mut leases: Vec<(Lease, Vec<u32>)> = Vec::new();
+                for _ in 0..100 {
+                    let text = random.text(page, 12);
+                    match random.below(8) {
+                        0..=2 => {
+                            let with = (random.below(2) == 0 && !leases.is_empty()).then(|| random.below(leases.len()));
+                            let text = match with {
+                                Some(i) => [leases[i].1.clone(), random.text(page, 3)].concat(),
+                                None => text,
+                            };
+                            let whole = text.len() / page * page;
+                            let slots = match pool.alloc(whole) {
+                                Ok(slots) => slots,
+                                Err(_) => {
+                                    let mut out = Vec::new();
+                                    tree.evict(whole, &mut out);
+                                    memory.leave(&out);
+                                    pool.free(&out).unwrap();
+                                    continue;
+                                }
+                            };
+                            memory.take(&slots);
+                            for (&slot, meaning) in slots.iter().zip(meanings(&text)) {
+                                memory.write(slot, meaning);
                             }
-                        };
-                        memory.take(&slots);
-                        for (&slot, meaning) in slots.iter().zip(meanings(&text)) {
-                            memory.write(slot, meaning);
+                            let text = &text[..whole];
+                            let cached = match with {
+                                Some(i) => {
+                                    let (lease, known) = &mut leases[i];
+                                    let done = tree.insert_with(lease, text, &slots, 0).unwrap();
+                                    *known = text.to_vec();
+                                    assert_eq!(lease.length(), whole);
+                                    done.cached_len
+                                }
+                                None => tree.insert(text, &slots, &ns()).unwrap().cached_len,
+                            };
+                            memory.leave(&slots[..cached]);
+                            pool.free(&slots[..cached]).unwrap();
                         }
-                        let text = &text[..whole];
-                        let cached = match with {
-                            Some(i) => {
-                                let (lease, known) = &mut leases[i];
-                                let done = tree.insert_with(lease, text, &slots, 0).unwrap();
-                                *known = text.to_vec();
-                                assert_eq!(lease.length(), whole);
-                                done.cached_len
+                        3 | 4 if leases.len() < 5 => {
+                            let lease = tree.lock_prefix(&text, &ns()).unwrap();
+                            let length = lease.length();
+                            assert_eq!(length % page, 0);
+                            leases.push((lease, text[..length].to_vec()));
+                        }
+                        5 => {
+                            let mut out = Vec::new();
+                            let count = (1 + random.below(6)) * page;
+                            if random.below(2) == 0 {
+                                tree.evict(count, &mut out);
+                                assert!(out.len() <= count);
+                            } else {
+                                tree.evict_leaves(count, &mut out);
                             }
-                            None => tree.insert(text, &slots, &ns()).unwrap().cached_len,
-                        };
-                        memory.leave(&slots[..cached]);
-                        pool.free(&slots[..cached]).unwrap();
-                    }
-                    3 | 4 if leases.len() < 5 => {
-                        let lease = tree.lock_prefix(&text, &ns()).unwrap();
-                        let length = lease.length();
-                        assert_eq!(length % page, 0);
-                        leases.push((lease, text[..length].to_vec()));
-                    }
-                    5 => {
-                        let mut out = Vec::new();
-                        let count = (1 + random.below(6)) * page;
-                        if random.below(2) == 0 {
-                            tree.evict(count, &mut out);
-                            assert!(out.len() <= count);
-                        } else {
-                            tree.evict_leaves(count, &mut out);
+                            memory.leave(&out);
+                            pool.free(&out).unwrap();
                         }
-                        memory.leave(&out);
-                        pool.free(&out).unwrap();
-                    }
-                    6 => {
-                        let found = tree.match_prefix(&text, &ns());
-                        assert!(found.length() <= text.len());
-                        assert_eq!(values(&found).len(), found.length());
-                        tree.touch(&text, &ns());
-                        if let Ok(lease) = tree.lock(&found.handle()) {
-                            let known = text[..found.length()].to_vec();
-                            assert_eq!(lease.length(), known.len());
-                            memory.expect(&lease_values(&lease), &known);
+                        6 => {
+                            let found = tree.match_prefix(&text, &ns());
+                            assert!(found.length() <= text.len());
+                            assert_eq!(values(&found).len(), found.length());
+                            tree.touch(&text, &ns());
+                            if let Ok(lease) = tree.lock(&found.handle()) {
+                                let known = text[..found.length()].to_vec();
+                                assert_eq!(lease.length(), known.len());
+                                memory.expect(&lease_values(&lease), &known);
+                            }
+                        }
+                        _ => {
+                            if let Some((lease, known)) = leases.pop() {
+                                memory.expect(&lease_values(&lease), &known);
+                                lease.release();
+                            }
                         }
                     }
-                    _ => {
-                        if let Some((lease, known)) = leases.pop() {
-                            memory.expect(&lease_values(&lease), &known);
-                            lease.release();
-                        }
+                    for (lease, known) in &leases {
+                        assert_eq!(lease.length(), known.len());
+                        memory.expect(&lease_values(lease), known);
                     }
+                    let (protected, cached) = (tree.protected_tokens(), tree.cached_tokens());
+                    assert!(protected <= num_slots && cached <= num_slots, "{protected} of {cached}");
                 }
-                for (lease, known) in &leases {
-                    assert_eq!(lease.length(), known.len());
-                    memory.expect(&lease_values(lease), known);
-                }
-                let (protected, cached) = (tree.protected_tokens(), tree.cached_tokens());
-                assert!(protected <= num_slots && cached <= num_slots, "{protected} of {cached}");
-            }
-        });
-        tree.check().unwrap();
-        pool.check().unwrap();
-        assert_eq!(tree.protected_tokens(), 0);
-        assert_eq!(pool.num_free() + tree.cached_tokens(), num_slots);
+            });
+            tree.check().unwrap();
+            pool.check().unwrap();
+            assert_eq!(tree.protected_tokens(), 0);
+            assert_eq!(pool.num_free() + tree.cached_tokens(), num_slots);
+        }
         let mut out = Vec::new();
         tree.evict(num_slots, &mut out);
         memory.leave(&out);
@@ -467,22 +473,27 @@ fn hammer_a_cache(page: usize, num_pages: usize, resets: bool) {
     let config = CacheConfig { num_slots, page_size: page, ..Default::default() };
     let cache: PrefixCache = PrefixCache::new(config).unwrap();
     let memory = Memory::new(num_slots);
-    together(THREADS, |me| {
-        let mut random = Random::new(me + 10 * num_pages);
-        let mut worker = Worker { cache: &cache, memory: &memory, live: Vec::new(), fences: Vec::new() };
-        for round in 0..rounds(4000) {
-            worker.step(&mut random);
-            if resets && me == 0 && round % 64 == 63 {
-                cache.reset();
+    for session in 0..rounds(40) {
+        together(THREADS, |me| {
+            let mut random = Random::new(me + THREADS * session + 1000 * num_pages);
+            let mut worker = Worker { cache: &cache, memory: &memory, live: Vec::new(), fences: Vec::new() };
+            for round in 0..100 {
+                worker.step(&mut random);
+                if resets && me == 0 && round % 64 == 63 {
+                    cache.reset();
+                }
+                let stats = cache.stats();
+                assert!(stats.protected_tokens <= num_slots && stats.num_free <= num_slots);
             }
-            let stats = cache.stats();
-            assert!(stats.protected_tokens <= num_slots && stats.num_free <= num_slots);
-        }
-    });
-    cache.check().unwrap();
-    let stats = cache.stats();
-    assert_eq!((stats.held_tokens, stats.waiting_tokens, stats.protected_tokens, stats.num_sequences), (0, 0, 0, 0));
-    assert_eq!(stats.num_free + stats.cached_tokens, num_slots);
+        });
+        cache.check().unwrap();
+        let stats = cache.stats();
+        assert_eq!(
+            (stats.held_tokens, stats.waiting_tokens, stats.protected_tokens, stats.num_sequences),
+            (0, 0, 0, 0)
+        );
+        assert_eq!(stats.num_free + stats.cached_tokens, num_slots);
+    }
     cache.evict(num_slots);
     assert_eq!(cache.pool().num_free(), num_slots);
     cache.check().unwrap();

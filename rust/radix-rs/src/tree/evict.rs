@@ -31,6 +31,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 freed += n;
             }
         }
+        self.evicted.fetch_add(freed, Relaxed);
         if freed >= LARGE {
             self.collect_all();
         }

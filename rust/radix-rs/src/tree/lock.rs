@@ -79,6 +79,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     fn stored(&self, seq: u64, ns: &Namespace, key: &[A], start: usize, supply: &Supply<'_, V>) {
+        self.inserted.fetch_add(key.len() - start, Relaxed);
         if self.has_events() {
             let values = &supply.values[start - supply.base..];
             self.emit(Event::Stored { seq, namespace: ns.as_bytes(), tokens: key, start, values });

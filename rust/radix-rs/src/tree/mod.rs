@@ -66,6 +66,8 @@ pub(crate) struct Core<A, V> {
     pub(crate) policy: Policy,
     pub(crate) num_nodes: AtomicUsize,
     pub(crate) meter: Arc<AtomicUsize>,
+    pub(crate) inserted: AtomicUsize,
+    pub(crate) evicted: AtomicUsize,
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
     roots: AtomicU64,
@@ -153,6 +155,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             policy: config.policy,
             num_nodes: AtomicUsize::new(0),
             meter: Arc::new(AtomicUsize::new(0)),
+            inserted: AtomicUsize::new(0),
+            evicted: AtomicUsize::new(0),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
             resets: AtomicU32::new(0),
