@@ -9,7 +9,10 @@ pub(crate) struct Buffer<A, V> {
     atoms: *mut A,
     values: *mut V,
     cap: u32,
+    /// How far it is claimed for writing. Never goes back: room that was claimed for a change that did not happen is lost.
     filled: AtomicU32,
+    /// How far it is written.
+    written: AtomicU32,
     /// The name, where this is the (empty) edge of a namespace.
     name: Option<Box<[u8]>>,
     meter: Arc<AtomicUsize>,
@@ -43,6 +46,7 @@ impl<A: Copy, V: Copy> Buffer<A, V> {
             values: allocate(cap),
             cap,
             filled: AtomicU32::new(filled as u32),
+            written: AtomicU32::new(filled as u32),
             name: None,
             meter: meter.clone(),
         };
@@ -63,6 +67,7 @@ impl<A: Copy, V: Copy> Buffer<A, V> {
             values: allocate(0),
             cap: 0,
             filled: AtomicU32::new(0),
+            written: AtomicU32::new(0),
             name: Some(name.into()),
             meter: meter.clone(),
         };
@@ -88,14 +93,11 @@ impl<A: Copy, V: Copy> Buffer<A, V> {
         if self.filled.compare_exchange(end, new_end, AcqRel, Relaxed).is_err() {
             return false;
         }
-        // SAFETY: the swap above made this range ours; nobody reads it before it is published in a body.
+        // SAFETY: the swap above made this range ours; nobody reads it before it is written.
         unsafe { self.write(end as usize, atoms, values) };
+        // In order: to claim the next range somebody must have seen a body that ends where this one does.
+        self.written.store(new_end, Release);
         true
-    }
-
-    /// Takes an [`append`](Self::append) back whose body did not get published.
-    pub(crate) fn unappend(&self, end: u32, n: usize) {
-        let _ = self.filled.compare_exchange(end + n as u32, end, AcqRel, Relaxed);
     }
 
     /// The atoms of a published range.
@@ -118,9 +120,9 @@ impl<A: Copy, V: Copy> Buffer<A, V> {
         self.cap
     }
 
-    /// How far it is written, as far as this thread can tell.
-    pub(crate) fn filled(&self) -> u32 {
-        self.filled.load(Acquire)
+    /// How far it is written, for good.
+    pub(crate) fn written(&self) -> u32 {
+        self.written.load(Acquire)
     }
 
     pub(crate) fn name(&self) -> Option<&[u8]> {

@@ -250,7 +250,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         guard: &Guard<'_>,
     ) -> bool {
         let (node, frozen) = (self.nodes.get(parent), self.nodes.get(id));
-        let (mut data, appended) = self.joined(above, below);
+        let mut data = self.joined(above, below);
         let stamp = node.stamp.load(Acquire);
         let mut parts = above.parts(stamp).into_vec();
         parts.extend(below.parts(frozen.stamp.load(Acquire)));
@@ -264,13 +264,6 @@ impl<A: Atom, V: Value> Core<A, V> {
         let body = self.new_body(data);
         let new = Word::new(body, 0, leaf || word.queued()).with_fixing(fixing);
         if !node.swap(word, new) {
-            if let Some(at) = appended {
-                // SAFETY: our own body, never published.
-                let own = unsafe { self.bodies.get(body).data() };
-                if let Some(buffer) = &own.buffer {
-                    buffer.unappend(at, below.len as usize);
-                }
-            }
             self.bodies.free(body);
             return false;
         }
@@ -426,24 +419,43 @@ impl<A: Atom, V: Value> Core<A, V> {
         if !word.live() {
             return;
         }
-        let last_use = self.body(word, guard).last_use(node.stamp.load(Acquire));
-        let rank = if self.is_left_over(id) { 0 } else { self.policy.rank(last_use) };
+        let rank = self.rank(id, word, guard);
         if !fresh {
             let old = node.rank.load(Acquire);
             if old == rank || !self.index.remove(self.candidate(id, old)) {
                 return;
             }
         }
-        self.push(id, rank);
+        self.push(id, rank, guard);
     }
 
-    /// Pushes an entry that the caller owns.
-    pub(crate) fn push(&self, id: u32, rank: u64) {
+    /// Where the policy wants a node in the order of eviction; what a reset left over goes first.
+    pub(crate) fn rank(&self, id: u32, word: Word, guard: &Guard<'_>) -> u64 {
+        if self.is_left_over(id) {
+            return 0;
+        }
+        let stamp = self.nodes.get(id).stamp.load(Acquire);
+        self.policy.rank(self.body(word, guard).last_use(stamp))
+    }
+
+    /// Pushes an entry that the caller owns. Whoever used the node meanwhile and did not find the entry to move has stamped it
+    /// before; so it is looked at once more.
+    pub(crate) fn push(&self, id: u32, mut rank: u64, guard: &Guard<'_>) {
         let node = self.nodes.get(id);
-        node.rank.store(rank, Release);
-        self.index.push(self.candidate(id, rank));
-        if !node.load().live() {
-            self.index.remove(self.candidate(id, rank));
+        loop {
+            node.rank.store(rank, SeqCst);
+            let candidate = self.candidate(id, rank);
+            self.index.push(candidate);
+            let word = node.load();
+            if !word.live() {
+                self.index.remove(candidate);
+                return;
+            }
+            let now = self.rank(id, word, guard);
+            if now == rank || word.pins() > 0 || !self.index.remove(candidate) {
+                return;
+            }
+            rank = now;
         }
     }
 

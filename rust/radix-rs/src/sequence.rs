@@ -467,6 +467,7 @@ impl<A: Atom> Sequence<A> {
             }
             shared.held_pages.fetch_add(pages_each, AcqRel);
             shared.sequences.fetch_add(1, AcqRel);
+            lease.mark_used();
             branch.lease = Some(lease);
             branches.push(branch);
         }
@@ -478,7 +479,6 @@ impl<A: Atom> Sequence<A> {
         let own = self.lease.as_ref().expect("checked by live");
         let mut lease = own.duplicate()?;
         lease.shrink(length)?;
-        lease.mark_used();
         Ok(lease)
     }
 

@@ -385,6 +385,22 @@ fn a_request_that_finds_no_room_leaks_nothing() {
     conserved(&cache);
 }
 
+#[test]
+fn a_fork_that_finds_no_room_makes_no_child_and_leaves_the_order_of_eviction() {
+    let cache = cache(12, 4);
+    let mut parent = prefill(&cache, &range(0..5)); // one page in the tree, one of its own
+    serve(&cache, &range(100..104)); // younger than the page of the parent
+    let refused = parent.fork(2, None).map(|children| children.len());
+    assert_eq!(refused, Err(Error::Capacity { needed: 8, free: 0, evictable: 4, protected: 4 }));
+    assert_eq!((cache.stats().num_sequences, cache.stats().held_tokens), (1, 4));
+    parent.finish();
+    let mut next = begin(&cache, &[200]);
+    next.reserve(8).unwrap();
+    assert_eq!(find(cache.tree(), &range(0..4)), [], "a fork that failed counts as a use");
+    assert_eq!(find(cache.tree(), &range(100..104)).len(), 4);
+    conserved(&cache);
+}
+
 // Keys and isolation
 
 #[test]

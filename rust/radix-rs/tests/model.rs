@@ -156,7 +156,7 @@ impl TreeRun {
     }
 
     fn give(&mut self, slots: &[i32]) {
-        for slot in slots.iter().copied().filter(|&slot| slot as usize % self.size == 0) {
+        for slot in slots.iter().copied().filter(|&slot| (slot as usize).is_multiple_of(self.size)) {
             assert!(!self.free.contains(&(slot as usize / self.size)), "slot {slot} comes back twice");
             self.free.push(slot as usize / self.size);
         }
@@ -585,7 +585,7 @@ impl CacheRun {
             // The range is the smallest that holds every change, or empty.
             let row = real.row().to_vec();
             let changed: Vec<usize> = (0..row.len()).filter(|&at| row[at] != before[at]).collect();
-            assert_eq!(changed.first().is_some(), !range.is_empty());
+            assert_eq!(changed.is_empty(), range.is_empty());
             if let (Some(first), Some(last)) = (changed.first(), changed.last()) {
                 assert_eq!(*first..last + 1, range);
             }

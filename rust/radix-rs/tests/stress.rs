@@ -439,10 +439,11 @@ impl Worker<'_> {
             }
             8 => drop(self.cache.evict(random.below(4 * page))),
             9 => {
-                if let Some(fence) = self.fences.pop() {
-                    if random.below(2) == 0 {
-                        self.cache.signal(&fence);
-                    }
+                let fence = self.fences.pop();
+                if random.below(2) == 0
+                    && let Some(fence) = fence
+                {
+                    self.cache.signal(&fence);
                 }
             }
             10 => {

@@ -76,8 +76,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             );
             if body.is_leaf() && word.pins() == 0 && !self.is_root(id) {
                 ensure!(word.queued(), "node {id} is an unpinned leaf that nobody would evict");
-                let last_use = body.last_use(node.stamp.load(Acquire));
-                let rank = if self.is_left_over(id) { 0 } else { self.policy.rank(last_use) };
+                let rank = self.rank(id, word, &guard);
                 ensure!(node.rank.load(Acquire) == rank, "node {id} is queued at another rank than its use gives");
             }
             let mut tail_seen = body.tail == 0;

@@ -47,7 +47,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                     self.evict_from(candidate, 0, true, out, &guard);
                 }
                 // somebody else took the leftover: put this one back
-                Some(candidate) => self.push(candidate.node, candidate.rank),
+                Some(candidate) => self.push(candidate.node, candidate.rank, &guard),
                 None => return,
             }
         }

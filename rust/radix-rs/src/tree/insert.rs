@@ -62,6 +62,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let new_body = self.new_body(data);
         if node.swap(found.word, found.word.with_body(new_body)) {
             self.retire_body(found.word.body(), None, guard);
+            // no change for the end of the edge, unless somebody used all of it since its stamp was read above
+            self.requeue(found.node, guard);
             return true;
         }
         self.bodies.free(new_body);
@@ -70,9 +72,13 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Marks a whole node as used now; a queued leaf moves in the order.
     fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
-        let node = self.nodes.get(id);
-        node.stamp.fetch_max(now, AcqRel);
-        let word = node.load();
+        self.nodes.get(id).stamp.fetch_max(now, AcqRel);
+        self.requeue(id, guard);
+    }
+
+    /// Moves the entry of a queued leaf to where its last use puts it.
+    fn requeue(&self, id: u32, guard: &Guard<'_>) {
+        let word = self.nodes.get(id).load();
         if word.live() && word.queued() && word.pins() == 0 && self.body(word, guard).is_leaf() {
             self.enqueue(id, false, guard);
         }
@@ -90,7 +96,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     ) -> Result<(usize, u32)> {
         let now = self.tick();
         'top: loop {
-            let Some(mut node) = self.space(ns, supply.is_some(), guard) else { return Ok((0, self.root())) };
+            let found = if supply.is_some() { Some(self.make_space(ns, guard)) } else { self.find_space(ns, guard) };
+            let Some(mut node) = found else { return Ok((0, self.root())) };
             let mut at = 0;
             // a namespace is used with what is in it
             if !ns.is_default() {
@@ -218,7 +225,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         if key.is_empty() {
             return Ok(Inserted { cached_len: 0, length: 0, handle: self.core.handle(self.core.root(), 0) });
         }
-        if self.core.space(ns, false, &guard).is_none() {
+        if self.core.find_space(ns, &guard).is_none() {
             self.core.check_supply(&supply, 0)?; // before the namespace is made for it
         }
         let (cached_len, node) = self.core.walk(&key[..], key.len(), Some((&key, &supply)), ns, &guard)?;

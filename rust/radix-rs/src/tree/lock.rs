@@ -344,7 +344,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Pins the node of a namespace as the first of a path. The root needs no pin.
     fn enter(&self, path: &mut Path, ns: &Namespace, make: bool, now: u64, guard: &Guard<'_>) -> Result<Option<u32>> {
         loop {
-            let Some(node) = self.space(ns, make, guard) else { return Ok(None) };
+            let found = if make { Some(self.make_space(ns, guard)) } else { self.find_space(ns, guard) };
+            let Some(node) = found else { return Ok(None) };
             if ns.is_default() {
                 return Ok(Some(node));
             }
@@ -401,9 +402,6 @@ impl<A: Atom, V: Value> Core<A, V> {
         let seq = self.next_event();
         if !self.nodes.get(id).swap(word, word.with_body(new_body)) {
             self.count(-(atoms.len() as isize), 0);
-            if appended {
-                buffer.unappend(stop, atoms.len());
-            }
             self.bodies.free(new_body);
             return false;
         }

@@ -100,7 +100,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let root = self.root();
         let upto = self.floor(key.len());
         let mut found = Match { length: 0, segments: SmallVec::new(), handle: self.handle(root, 0) };
-        let Some(space) = self.space(ns, false, &guard) else { return found };
+        let Some(space) = self.find_space(ns, &guard) else { return found };
         found.handle = self.handle(space, 0);
         let word = self.nodes.get(space).load();
         if word.dead() {

@@ -226,8 +226,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         ((counts >> 32) as usize, counts as u32 as usize)
     }
 
-    /// Looks for the child whose edge starts with the page of `key` at `at`. `frozen`: a reader takes frozen nodes as they
-    /// are, a writer finishes the merge first.
+    /// Looks for the child whose edge starts with the page of `key` at `at`, for a writer: finishes merges it meets.
     pub(crate) fn below<S: Source<A> + ?Sized>(
         &self,
         body: &BodyData<A, V>,
@@ -263,34 +262,46 @@ impl<A: Atom, V: Value> Core<A, V> {
         self.hash.key(atoms, 0, self.page).expect("atoms of an edge are atoms")
     }
 
-    /// The node of a namespace, found or (with `pins`) made. The default namespace is the root itself.
-    pub(crate) fn space(&self, ns: &Namespace, make: bool, guard: &Guard<'_>) -> Option<u32> {
+    /// The node of a namespace, if there is one. Loads only. The default namespace is the root itself.
+    pub(crate) fn find_space(&self, ns: &Namespace, guard: &Guard<'_>) -> Option<u32> {
         let Some(name) = ns.as_bytes() else { return Some(self.root()) };
+        let word = self.nodes.get(self.spaces()).load();
+        if word.dead() {
+            return None; // a reset replaced it between the two loads
+        }
+        let table = self.body(word, guard).children()?;
+        table.with_key(self.hash.name(name)).find(|&node| {
+            let word = self.nodes.get(node).load();
+            !word.dead() && self.body(word, guard).name() == Some(name)
+        })
+    }
+
+    /// The node of a namespace, found or made. It is never split or merged, only evicted when it is empty.
+    pub(crate) fn make_space(&self, ns: &Namespace, guard: &Guard<'_>) -> u32 {
+        let Some(name) = ns.as_bytes() else { return self.root() };
         let key = self.hash.name(name);
-        'again: loop {
+        loop {
+            if let Some(node) = self.find_space(ns, guard) {
+                return node;
+            }
             let spaces = self.spaces();
             let word = self.load(spaces, guard);
             if word.dead() {
-                continue; // replaced by a reset and drained meanwhile
+                continue;
             }
             let body = self.body(word, guard);
             let mut dead = None;
-            if let Some(table) = body.children() {
-                for node in table.with_key(key) {
-                    let child = self.load(node, guard);
-                    if child.moved() {
-                        self.resolve(node, guard);
-                        continue 'again;
-                    }
-                    if child.dead() {
-                        dead = Some(node);
-                    } else if self.body(child, guard).name() == Some(name) {
-                        return Some(node);
-                    }
+            let mut twin = false;
+            for node in body.children().into_iter().flat_map(|table| table.with_key(key)) {
+                let child = self.nodes.get(node).load();
+                if child.dead() {
+                    dead = Some(node);
+                } else {
+                    twin |= self.body(child, guard).name() == Some(name);
                 }
             }
-            if !make {
-                return None;
+            if twin {
+                continue; // made by somebody since we looked
             }
             let era = self.nodes.get(spaces).era.load(Relaxed);
             let now = self.tick();
@@ -306,7 +317,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                     self.retire_node(old, guard);
                 }
                 self.enqueue(node, true, guard);
-                return Some(node);
+                return node;
             }
             self.bodies.free(new_body);
             change.discard();
@@ -330,26 +341,23 @@ impl<A: Atom, V: Value> Core<A, V> {
         [upper, lower]
     }
 
-    /// The content of two fragments as one edge. The second result is where it was appended to a buffer in place.
-    pub(crate) fn joined(&self, above: &BodyData<A, V>, below: &BodyData<A, V>) -> (BodyData<A, V>, Option<u32>) {
+    /// The content of two fragments as one edge.
+    pub(crate) fn joined(&self, above: &BodyData<A, V>, below: &BodyData<A, V>) -> BodyData<A, V> {
         let mut data = above.again();
         data.end = below.end;
         data.len = above.len + below.len;
-        let (Some(buffer), end) = (&above.buffer, above.start + above.len) else { return (data, None) };
+        let (Some(buffer), end) = (&above.buffer, above.start + above.len) else { return data };
         // Often the lower half is a copy of what still stands behind the upper one.
-        let still_there = buffer.filled() >= end + below.len
+        let still_there = buffer.written() >= end + below.len
             && buffer.atoms(end, below.len) == below.atoms()
             && buffer.values(end, below.len) == below.values();
-        if still_there {
-            return (data, None);
-        }
-        if buffer.append(end, below.atoms(), below.values()) {
-            return (data, Some(end));
+        if still_there || buffer.append(end, below.atoms(), below.values()) {
+            return data;
         }
         let parts = [(above.atoms(), above.values()), (below.atoms(), below.values())];
         data.buffer = Some(Buffer::new(data.len as usize, &parts, &self.meter));
         data.start = 0;
-        (data, None)
+        data
     }
 
     pub(crate) fn has_events(&self) -> bool {

@@ -189,7 +189,7 @@ impl Tree {
         let mut path = self.walk_from(path, tokens, space);
         let cached = path.len();
         for chunk in slots.chunks_exact(size).skip(cached) {
-            let aligned = chunk[0] as usize % size == 0;
+            let aligned = (chunk[0] as usize).is_multiple_of(size);
             if !aligned || chunk.iter().zip(chunk[0]..).any(|(&slot, next)| slot != next) {
                 return Err(Refusal::Invalid);
             }
@@ -362,7 +362,7 @@ impl Pool {
 
     pub fn free(&mut self, slots: &[i32]) -> Result<(), Refusal> {
         let mut pages = Vec::new();
-        if slots.len() % self.page_size != 0 {
+        if !slots.len().is_multiple_of(self.page_size) {
             return Err(Refusal::Invalid);
         }
         for chunk in slots.chunks(self.page_size) {
