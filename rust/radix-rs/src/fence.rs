@@ -48,6 +48,10 @@ impl Fence {
         self.gate.open.load(SeqCst)
     }
 
+    pub(crate) fn is_of(&self, pool: &SlotPool) -> bool {
+        self.gate.pool.is(pool)
+    }
+
     pub(crate) fn signal(&self) {
         self.gate.open.store(true, SeqCst);
         self.gate.pass();

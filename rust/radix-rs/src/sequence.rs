@@ -317,7 +317,7 @@ impl<A: Atom> Sequence<A> {
     /// the row is repointed to the tree's slots and the own ones go back. Returns the range of the row that changed.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if that is more than is reserved, [`Error::PinOverflow`], [`Error::Lease`] after the end; nothing has
+    /// [`Error::InvalidInput`] if that is more than is reserved or a fence is another cache's, [`Error::PinOverflow`], [`Error::Lease`] after the end; nothing has
     /// changed then.
     pub fn commit(&mut self, num_computed: usize) -> Result<Range<usize>> {
         self.commit_after(num_computed, None)
@@ -329,6 +329,7 @@ impl<A: Atom> Sequence<A> {
     /// As [`commit`](Self::commit).
     pub fn commit_after(&mut self, num_computed: usize, after: Option<&Fence>) -> Result<Range<usize>> {
         self.live()?;
+        self.check_fence(after)?;
         if num_computed > self.reserved {
             return Err(Error::InvalidInput(format!(
                 "{num_computed} tokens computed, but only {} have slots",
@@ -387,6 +388,7 @@ impl<A: Atom> Sequence<A> {
     /// As [`truncate`](Self::truncate).
     pub fn truncate_after(&mut self, num_tokens: usize, after: Option<&Fence>) -> Result<()> {
         self.live()?;
+        self.check_fence(after)?;
         let most = self.tokens.len().max(self.reserved);
         if num_tokens > most {
             return Err(Error::InvalidInput(format!("cannot keep {num_tokens} tokens of {most}")));
@@ -483,28 +485,39 @@ impl<A: Atom> Sequence<A> {
     }
 
     /// Ends the sequence: publishes the whole pages of what is computed, lets the prefix go and gives its own slots back.
-    pub fn finish(self) {
-        self.finish_after(None);
+    pub fn finish(mut self) {
+        let closed = self.close(true, None);
+        debug_assert!(closed.is_ok(), "only a foreign fence is refused");
     }
 
     /// As [`finish`](Self::finish); slots that go back wait for a fence.
-    pub fn finish_after(mut self, after: Option<&Fence>) {
-        self.close(true, after);
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for a fence of another cache; then nothing is published and its slots go back at once.
+    pub fn finish_after(mut self, after: Option<&Fence>) -> Result<()> {
+        self.close(true, after)
     }
 
     /// Ends the sequence without publishing anything more. The same as dropping it.
     pub fn abort(self) {}
 
     /// As [`abort`](Self::abort); slots that go back wait for a fence.
-    pub fn abort_after(mut self, after: Option<&Fence>) {
-        self.close(false, after);
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for a fence of another cache; then its slots go back at once.
+    pub fn abort_after(mut self, after: Option<&Fence>) -> Result<()> {
+        self.close(false, after)
     }
 
     /// Ends the sequence in place, for bindings that cannot give it up. Twice is harmless.
-    pub fn close(&mut self, publish: bool, after: Option<&Fence>) {
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for a fence of another cache; nothing has changed then.
+    pub fn close(&mut self, publish: bool, after: Option<&Fence>) -> Result<()> {
         if self.lease.is_none() {
-            return;
+            return Ok(());
         }
+        self.check_fence(after)?;
         if publish {
             // refused only if two hundred million sequences share a node; then the pages are simply not published
             let _ = self.publish(after);
@@ -514,11 +527,20 @@ impl<A: Atom> Sequence<A> {
         self.give(pages, after);
         self.reserved = 0;
         self.cache.shared.sequences.fetch_sub(1, AcqRel);
+        Ok(())
+    }
+
+    fn check_fence(&self, after: Option<&Fence>) -> Result<()> {
+        if after.is_none_or(|fence| fence.is_of(&self.cache.shared.pool)) {
+            return Ok(());
+        }
+        Err(Error::InvalidInput("the fence is of another cache".into()))
     }
 }
 
 impl<A: Atom> Drop for Sequence<A> {
     fn drop(&mut self) {
-        self.close(false, None);
+        let closed = self.close(false, None);
+        debug_assert!(closed.is_ok(), "only a foreign fence is refused");
     }
 }

@@ -257,7 +257,12 @@ impl SlotPool {
         Ok(())
     }
 
-    /// Whether a slot is free.
+    /// Whether the other one is a clone of this.
+    pub(crate) fn is(&self, other: &SlotPool) -> bool {
+        Arc::ptr_eq(&self.bits, &other.bits)
+    }
+
+    /// Whether a page is free.
     pub(crate) fn is_free(&self, page: usize) -> bool {
         self.bits.words[page / 64].load(Acquire) & (1 << (page % 64)) != 0
     }

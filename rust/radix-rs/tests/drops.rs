@@ -140,7 +140,7 @@ fn a_cache_its_sequences_and_its_fences_can_go_in_any_order() {
         let fence = cache.fence();
         let mut waiting = cache.begin(&[7][..], &ns()).unwrap();
         waiting.reserve(9).unwrap();
-        waiting.abort_after(Some(&fence));
+        waiting.abort_after(Some(&fence)).unwrap();
         let (tree, pool) = (cache.tree().clone(), cache.pool().clone());
         let (mut cache, mut parent, mut child) = (Some(cache), Some(parent), Some(child));
         let (mut fence, mut row, mut tree) = (Some(fence), Some(row), Some(tree));
@@ -185,7 +185,7 @@ fn a_life_after_life_takes_no_more_memory() {
             let children = sequence.fork(2, Some(111)).unwrap();
             match turn % 3 {
                 0 => sequence.finish(),
-                1 => sequence.abort_after(Some(&cache.fence())),
+                1 => sequence.abort_after(Some(&cache.fence())).unwrap(),
                 _ => drop(sequence),
             }
             drop(children);

@@ -655,10 +655,10 @@ impl CacheRun {
             None => (None, None),
         };
         if publish {
-            real.finish_after(real_fence);
+            real.finish_after(real_fence).unwrap();
             self.model.finish(model, model_fence);
         } else {
-            real.abort_after(real_fence);
+            real.abort_after(real_fence).unwrap();
             self.model.abort(model, model_fence);
         }
     }

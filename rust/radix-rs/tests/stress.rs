@@ -449,7 +449,7 @@ impl Worker<'_> {
             10 => {
                 self.verify(&self.live[i]);
                 let fence = self.cache.fence();
-                self.live.swap_remove(i).finish_after(Some(&fence));
+                self.live.swap_remove(i).finish_after(Some(&fence)).unwrap();
                 self.fences.push(fence);
                 return;
             }
@@ -565,7 +565,7 @@ fn the_last_handle_of_a_fence_lets_go_whoever_drops_it() {
             let fence = handles[me].lock().unwrap().take().unwrap();
             let mut sequence = cache.begin(&[1][..], &ns()).unwrap();
             if sequence.reserve(1 + me % 2).is_ok() {
-                sequence.abort_after(Some(&fence));
+                sequence.abort_after(Some(&fence)).unwrap();
             }
             if me == 1 {
                 cache.signal(&fence);
