@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 
 /// One unit of a key: a `u32` token id, or a `u64` for pairs of tokens and content hashes.
-pub trait Atom: Copy + Eq + Send + Sync + std::fmt::Debug + 'static {
+pub trait Atom: Copy + Default + Eq + Send + Sync + std::fmt::Debug + 'static {
     /// The atom as 64 bits; different atoms give different bits.
     fn bits(self) -> u64;
     /// The atom for `bits`, if this type has one.
@@ -131,7 +131,7 @@ unsafe impl<A: Atom> Source<A> for Vec<A> {
 }
 
 /// Element types a foreign array may have.
-pub trait Element: Copy + 'static {
+pub trait Element: Copy + Default + 'static {
     /// The non-negative value as bits, or `None` for a negative one.
     fn bits(self) -> Option<u64>;
     /// The value for messages.
@@ -162,6 +162,9 @@ pub struct RawSource<'a, T> {
     owner: PhantomData<&'a ()>,
 }
 
+/// Elements that are read and looked at together.
+const BLOCK: usize = 16;
+
 impl<T> RawSource<'_, T> {
     /// A source over `len` elements at `base`; atoms at or above `limit` are refused.
     ///
@@ -181,37 +184,80 @@ impl<T: Element> RawSource<'_, T> {
         unsafe { self.base.add(at).read_volatile() }
     }
 
+    /// The next [`BLOCK`] elements, each taken once.
     #[inline]
-    fn same<A: Atom>(&self, at: usize, atom: A) -> bool {
-        self.read(at).bits() == Some(atom.bits())
+    fn read_block(&self, at: usize) -> [T; BLOCK] {
+        assert!(at + BLOCK <= self.len);
+        let mut block = [T::default(); BLOCK];
+        #[cfg(target_arch = "x86_64")]
+        for part in 0..size_of::<[T; BLOCK]>() / 16 {
+            use std::arch::x86_64::{__m128i, _mm_storeu_si128};
+            let value: __m128i;
+            // SAFETY: inside the block, which is in bounds by the assertion. The instruction takes the sixteen bytes once
+            // and assumes nothing of them; for the compiler it is opaque, as a volatile load would be.
+            unsafe {
+                let from = self.base.add(at).cast::<__m128i>().add(part);
+                std::arch::asm!("movdqu {}, [{}]", out(xmm_reg) value, in(reg) from, options(nostack, preserves_flags, readonly));
+                _mm_storeu_si128(block.as_mut_ptr().cast::<__m128i>().add(part), value);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for (i, element) in block.iter_mut().enumerate() {
+            *element = self.read(at + i);
+        }
+        block
+    }
+
+    #[inline]
+    fn atom<A: Atom>(&self, element: T) -> Option<A> {
+        element.bits().filter(|&bits| bits < self.limit).and_then(A::from_bits)
     }
 }
 
-// SAFETY: bounds come from `len`, and every element goes through `read`.
+/// Whether two elements mean the same; a negative one is no atom.
+#[inline]
+fn same<A: Atom, T: Element>(element: T, atom: A) -> bool {
+    element.bits() == Some(atom.bits())
+}
+
+// SAFETY: bounds come from `len`, and every element goes through `read` or `read_block`.
 unsafe impl<A: Atom, T: Element> Source<A> for RawSource<'_, T> {
     fn len(&self) -> usize {
         self.len
     }
     fn get(&self, at: usize) -> Option<A> {
-        self.read(at).bits().filter(|&bits| bits < self.limit).and_then(A::from_bits)
+        self.atom(self.read(at))
     }
     fn common_prefix(&self, at: usize, edge: &[A]) -> usize {
-        const BLOCK: usize = 16;
         let most = edge.len().min(self.len - at);
         let mut done = 0;
-        while done + BLOCK <= most {
-            if (0..BLOCK).any(|i| !self.same(at + done + i, edge[done + i])) {
+        for atoms in edge[..most].chunks_exact(BLOCK) {
+            let block = self.read_block(at + done);
+            // no early exit inside a block: this is what becomes vector instructions
+            let differs = block.iter().zip(atoms).fold(false, |d, (&element, &atom)| d | !same(element, atom));
+            if differs {
                 break;
             }
             done += BLOCK;
         }
-        (done..most).find(|&i| !self.same(at + i, edge[i])).unwrap_or(most)
+        (done..most).find(|&i| !same(self.read(at + i), edge[i])).unwrap_or(most)
     }
     fn copy_to(&self, range: Range<usize>, out: &mut Vec<A>) -> Result<()> {
         out.reserve(range.len());
-        for position in range {
+        let mut at = range.start;
+        while at + BLOCK <= range.end {
+            let block = self.read_block(at);
+            let fine = block.iter().fold(true, |fine, &element| fine & self.atom::<A>(element).is_some());
+            if !fine {
+                break;
+            }
+            let atoms: [A; BLOCK] = std::array::from_fn(|i| self.atom(block[i]).unwrap_or_default());
+            out.extend_from_slice(&atoms);
+            at += BLOCK;
+        }
+        for position in at..range.end {
             let element = self.read(position);
-            match element.bits().filter(|&bits| bits < self.limit).and_then(A::from_bits) {
+            match self.atom(element) {
                 Some(atom) => out.push(atom),
                 None => return Err(Error::InvalidToken { position, value: element.wide() }),
             }

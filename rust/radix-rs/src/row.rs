@@ -59,6 +59,13 @@ impl Row {
         self.cell(at).store(value, Relaxed);
     }
 
+    /// Writes several entries from position `at` on.
+    pub(crate) fn set_all(&self, at: usize, values: &[i32]) {
+        assert!(at + values.len() <= self.capacity);
+        // SAFETY: in bounds by the assertion. Readers of a live view may see the old or the new entry.
+        unsafe { self.base.add(at).copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+    }
+
     /// The first `len` entries, which have been written.
     pub(crate) fn view(&self, len: usize) -> RowView {
         assert!(len <= self.capacity);

@@ -121,16 +121,33 @@ impl<A: Atom> Sequence<A> {
     fn show(&mut self, at: usize, segments: &[Segment<A, i32>]) -> Range<usize> {
         let (mut position, mut changed) = (at, usize::MAX..at);
         for segment in segments {
-            for &slot in segment.as_slice() {
-                if position >= self.reserved || self.row.get(position) != slot {
-                    changed.start = changed.start.min(position);
-                    changed.end = position + 1;
-                    self.write(position, slot);
+            let slots = segment.as_slice();
+            let known = self.reserved.saturating_sub(position).min(slots.len());
+            for (i, &slot) in slots[..known].iter().enumerate() {
+                if self.row.get(position + i) != slot {
+                    changed.start = changed.start.min(position + i);
+                    changed.end = position + i + 1;
+                    self.write(position + i, slot);
                 }
-                position += 1;
             }
+            if known < slots.len() {
+                self.write_all(position + known, &slots[known..]);
+                changed = changed.start.min(position + known)..position + slots.len();
+            }
+            position += slots.len();
         }
         if changed.start == usize::MAX { position..position } else { changed }
+    }
+
+    /// Writes whole pages from a page boundary on.
+    fn write_all(&self, position: usize, slots: &[i32]) {
+        self.row.set_all(position, slots);
+        let page = self.page();
+        if let Some(table) = &self.table {
+            for (i, slot) in slots.iter().step_by(page).enumerate() {
+                table.set(position / page + i, slot / page as i32);
+            }
+        }
     }
 
     fn write(&self, position: usize, slot: i32) {

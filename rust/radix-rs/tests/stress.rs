@@ -128,6 +128,15 @@ fn together(threads: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
+/// Tells the others to stop, also when its thread fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 // Over-match
 
 #[test]
@@ -176,14 +185,14 @@ fn a_reader_of_an_edge_that_is_being_split_and_made_whole_answers_a_true_length(
     let tree = tree(1);
     let slots: Vec<i32> = (0..32).collect();
     tree.insert(&[7; 32][..], &slots, &ns()).unwrap();
-    for _ in 0..rounds(150) {
+    for _ in 0..rounds(60) {
         let stop = AtomicBool::new(false);
         together(THREADS, |me| match me {
             0 => {
+                let _stops = Stops(&stop);
                 for round in 0..100 {
                     drop(tree.lock_prefix(&vec![7; 1 + round % 31], &ns()).unwrap());
                 }
-                stop.store(true, SeqCst);
             }
             1 => {
                 while !stop.load(SeqCst) {
@@ -204,6 +213,40 @@ fn a_reader_of_an_edge_that_is_being_split_and_made_whole_answers_a_true_length(
         tree.compact(usize::MAX);
         tree.check().unwrap();
         assert_eq!(tree.match_prefix(&[7; 48][..], &ns()).segments().len(), 1);
+    }
+}
+
+#[test]
+fn locking_a_handle_beside_splits_and_evictions_gives_its_whole_path_or_says_that_it_is_stale() {
+    let slots: Vec<i32> = (0..64).collect();
+    for _ in 0..rounds(40) {
+        let tree = tree(1);
+        tree.insert(&[7; 64][..], &slots, &ns()).unwrap();
+        let stop = AtomicBool::new(false);
+        together(THREADS, |me| match me {
+            0 => {
+                let _stops = Stops(&stop);
+                for round in 0..400 {
+                    drop(tree.lock_prefix(&vec![7; 1 + round * 5 % 63], &ns()).unwrap());
+                    if round % 8 == 7 {
+                        tree.evict(1 + round % 3, &mut Vec::new());
+                        tree.insert(&[7; 64][..], &slots, &ns()).unwrap();
+                    }
+                }
+            }
+            _ => {
+                let mut random = Random::new(me);
+                while !stop.load(SeqCst) {
+                    let handle = tree.match_prefix(&vec![7; 1 + random.below(64)], &ns()).handle();
+                    if let Ok(lease) = tree.lock(&handle) {
+                        assert_eq!(lease.length(), handle.end_depth());
+                        assert_eq!(lease_values(&lease), slots[..handle.end_depth()]);
+                    }
+                }
+            }
+        });
+        tree.check().unwrap();
+        assert_eq!(tree.protected_tokens(), 0);
     }
 }
 
