@@ -179,7 +179,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         let core = &self.core;
         let guard = core.guard();
         loop {
-            let (id, word) = core.follow(handle, &guard)?;
+            let (id, _) = core.follow(handle, &guard)?;
             let Some(nodes) = core.ancestry(id, &guard) else { continue };
             let Some(path) = core.pin_ancestry(&nodes, &guard)? else { continue };
             let name = match nodes.first() {
@@ -187,8 +187,11 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
                 None => None,
             };
             let ns = name.map_or_else(Namespace::default, Namespace::from_bytes);
-            let end = core.body(word, &guard).end as usize;
-            let mut lease = Lease { core: Arc::clone(core), path, length: end, ns };
+            let length = path.last().map_or(0, |held| held.end as usize);
+            let mut lease = Lease { core: Arc::clone(core), path, length, ns };
+            if length < handle.end_depth() {
+                continue; // cut by somebody before it was pinned: the place is in a tail now
+            }
             lease.shrink(handle.end_depth())?;
             core.stamp_held(&lease.path, core.tick(), &guard);
             return Ok(lease);

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use super::lock::Supply;
-use super::{Below, Core, Found, Handle, Lease, RadixTree, Segment};
+use super::{Below, Core, Found, Handle, Lease, RadixTree, Segment, Supply};
 use crate::epoch::Guard;
 use crate::error::{Error, Result};
 use crate::key::{Atom, Source, Value};

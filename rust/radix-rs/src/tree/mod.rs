@@ -2,6 +2,7 @@
 
 mod audit;
 mod evict;
+mod growth;
 mod handle;
 mod insert;
 mod lease;
@@ -25,10 +26,11 @@ use crate::node::{BodyData, Branch, Node, Word, empty};
 use crate::policy::Policy;
 use crate::protocol::Birth;
 
+pub(crate) use growth::Supply;
 pub use handle::{Handle, NodeInfo};
 pub use insert::Inserted;
 pub use lease::Lease;
-pub(crate) use lock::{Held, Supply};
+pub(crate) use lock::Held;
 pub use match_prefix::{Match, Segment};
 
 /// How a tree is set up.
