@@ -48,6 +48,8 @@ pub struct Sequence<A: Atom = u32> {
     /// One entry for each page of the row; only for pages of more than one slot.
     table: Option<Row>,
     lease: Option<Lease<A, i32>>,
+    /// Its own pages, for positions from `num_published` on. The row only shows them: a caller may write to it at will.
+    own: Vec<u32>,
     cached_len: usize,
     computed: usize,
     reserved: usize,
@@ -79,17 +81,22 @@ impl<A: Atom> Sequence<A> {
         source.copy_to(0..source.len(), &mut tokens)?;
         let upto = tokens.len().saturating_sub(1) & !(shared.page() - 1);
         let upto = if shared.enabled { upto } else { 0 };
+        let fits = |length: usize| match &row {
+            Some(row) if length > row.capacity() => Err(Error::InvalidInput(format!(
+                "the row has room for {} slots, but {length} tokens are cached",
+                row.capacity()
+            ))),
+            _ => Ok(()),
+        };
+        if row.is_some() {
+            // before anything is stamped
+            fits(shared.tree.match_prefix(&tokens[..upto], ns).length())?;
+        }
         let lease = shared.tree.core.lock_upto(&tokens[..], upto, ns)?;
+        fits(lease.length())?;
         let own_row = row.is_none();
         let capacity = shared.pool.num_slots().min(ROW_CAPACITY.max(2 * tokens.len()));
         let row = row.unwrap_or_else(|| Row::owned(capacity));
-        if lease.length() > row.capacity() {
-            return Err(Error::InvalidInput(format!(
-                "the row has room for {} slots, but {} tokens are cached",
-                row.capacity(),
-                lease.length()
-            )));
-        }
         let page = shared.page();
         let table = (page > 1).then(|| Row::owned(row.capacity().div_ceil(page)));
         shared.sequences.fetch_add(1, AcqRel);
@@ -106,6 +113,7 @@ impl<A: Atom> Sequence<A> {
             own_row,
             table,
             lease: None,
+            own: Vec::new(),
             cached_len: length,
             computed: length,
             reserved: 0, // the row is written first
@@ -234,13 +242,11 @@ impl<A: Atom> Sequence<A> {
         }
     }
 
-    /// Own pages from position `from` (a page boundary) on.
-    fn own_pages(&self, from: usize) -> Vec<u32> {
+    /// The own slot of a position from `num_published` on.
+    fn own_slot(&self, position: usize) -> i32 {
         let page = self.page();
-        (from.max(self.num_published())..self.reserved)
-            .step_by(page)
-            .map(|at| (self.row.get(at) as usize / page) as u32)
-            .collect()
+        let own = self.own[(position - self.num_published()) / page] as usize;
+        (own * page + position % page) as i32
     }
 
     fn give(&self, pages: Vec<u32>, after: Option<&Fence>) {
@@ -287,23 +293,18 @@ impl<A: Atom> Sequence<A> {
         if stop > i32::MAX as usize {
             return Err(Error::InvalidInput(format!("{num_tokens} more tokens are more than any pool holds")));
         }
-        let have = start.next_multiple_of(page);
-        let needed = stop.saturating_sub(have).div_ceil(page);
+        let needed = stop.saturating_sub(start.next_multiple_of(page)).div_ceil(page);
         self.check_room(stop)?;
         let mut pages = Vec::with_capacity(needed.min(self.cache.shared.pool.num_slots() / page));
-        self.cache.shared.find_pages(needed, |p| pages.push(p))?;
+        self.cache.shared.find_pages(needed, |p| pages.push(p as u32))?;
         self.make_room(stop)?;
         self.cache.shared.held_pages.fetch_add(pages.len(), AcqRel);
         for &p in &pages {
-            self.cache.shared.set_owner(p, self.serial);
+            self.cache.shared.set_owner(p as usize, self.serial);
         }
+        self.own.extend(pages);
         for at in start..stop {
-            let slot = if at < have {
-                self.row.get(at - 1) + 1
-            } else {
-                (pages[(at - have) / page] * page + (at - have) % page) as i32
-            };
-            self.write(at, slot);
+            self.write(at, self.own_slot(at));
         }
         self.reserved = stop;
         Ok(self.row.view(stop).slice(start..stop))
@@ -366,25 +367,25 @@ impl<A: Atom> Sequence<A> {
             return Ok(start..start);
         }
         let page = self.page();
-        let own: Vec<i32> = (start..stop).map(|at| self.row.get(at)).collect();
+        let own: Vec<i32> = (start..stop).map(|at| self.own_slot(at)).collect();
         let supply = crate::tree::Supply { values: &own, base: start, priority: self.priority, checked: true };
         let lease = self.lease.as_mut().expect("checked by live");
         let mut seen = Vec::new();
         // The tree owns the pages from the moment they are published: say so first.
-        let own_pages: Vec<usize> = own.chunks_exact(page).map(|group| group[0] as usize / page).collect();
-        own_pages.iter().for_each(|&p| shared.set_owner(p, TREE));
+        let num_pages = (stop - start) / page;
+        self.own[..num_pages].iter().for_each(|&p| shared.set_owner(p as usize, TREE));
         let existed = match shared.tree.core.extend_lease(lease, &self.tokens[..stop], &supply, Some(&mut seen)) {
             Ok(existed) => existed,
             Err(error) => {
-                own_pages.iter().for_each(|&p| shared.set_owner(p, self.serial));
+                self.own[..num_pages].iter().for_each(|&p| shared.set_owner(p as usize, self.serial));
                 return Err(error);
             }
         };
         let changed = self.show(start, &seen);
-        let num_duplicates = (existed - start) / page;
-        let taken = own_pages.len() - num_duplicates;
-        shared.held_pages.fetch_sub(taken, AcqRel);
-        self.give(own_pages[..num_duplicates].iter().map(|&p| p as u32).collect(), after);
+        let mut duplicates: Vec<u32> = self.own.drain(..num_pages).collect();
+        duplicates.truncate((existed - start) / page);
+        shared.held_pages.fetch_sub(num_pages - duplicates.len(), AcqRel);
+        self.give(duplicates, after);
         Ok(if changed.is_empty() { stop..stop } else { changed })
     }
 
@@ -412,10 +413,11 @@ impl<A: Atom> Sequence<A> {
         }
         let published = self.num_published();
         let keep = if num_tokens < published { self.floor(num_tokens) } else { num_tokens };
-        let pages = self.own_pages(keep.next_multiple_of(self.page()));
         if let Some(lease) = &mut self.lease {
             lease.shrink(keep)?;
         }
+        let kept = keep.saturating_sub(published).div_ceil(self.page());
+        let pages = self.own.split_off(kept.min(self.own.len()));
         self.give(pages, after);
         self.tokens.truncate(num_tokens);
         self.reserved = self.reserved.min(keep);
@@ -453,6 +455,8 @@ impl<A: Atom> Sequence<A> {
         }
         let mut pages = Vec::new();
         shared.find_pages(pages_each * count, |p| pages.push(p))?;
+        let mut held = vec![0; self.num_published()];
+        self.lease.as_ref().expect("checked by live").write_values(&mut held, 0);
         let mut pages = pages.into_iter();
         let mut branches = Vec::with_capacity(leases.len());
         for lease in leases {
@@ -467,21 +471,22 @@ impl<A: Atom> Sequence<A> {
                 own_row: true,
                 table: (page > 1).then(|| Row::owned(capacity.div_ceil(page))),
                 lease: None,
+                own: Vec::with_capacity(pages_each),
                 cached_len: length,
                 computed,
                 reserved: computed,
                 copies: Vec::with_capacity(computed - length),
             };
-            for position in 0..length {
-                branch.write(position, self.row.get(position));
-            }
+            branch.write_all(0, &held[..length]);
             for first in (length..computed).step_by(page) {
                 let p = pages.next().expect("as many pages as branches need");
                 shared.set_owner(p, branch.serial);
+                branch.own.push(p as u32);
                 for position in first..computed.min(first + page) {
                     let slot = (p * page + position - first) as i32;
                     branch.write(position, slot);
-                    branch.copies.push((self.row.get(position), slot));
+                    let from = held.get(position).copied().unwrap_or_else(|| self.own_slot(position));
+                    branch.copies.push((from, slot));
                 }
             }
             shared.held_pages.fetch_add(pages_each, AcqRel);
@@ -539,7 +544,7 @@ impl<A: Atom> Sequence<A> {
             // refused only if two hundred million sequences share a node; then the pages are simply not published
             let _ = self.publish(after);
         }
-        let pages = self.own_pages(0);
+        let pages = std::mem::take(&mut self.own);
         self.lease = None;
         self.give(pages, after);
         self.reserved = 0;

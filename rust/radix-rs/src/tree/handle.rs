@@ -16,6 +16,7 @@ use crate::node::PIN_LIMIT;
 /// [`Error::StaleHandle`], never another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
+    tree: u32,
     node: u32,
     generation: u32,
     era: u32,
@@ -62,13 +63,23 @@ pub struct NodeInfo {
 impl<A: Atom, V: Value> Core<A, V> {
     pub(crate) fn handle(&self, node: u32, end: usize) -> Handle {
         let slot = self.nodes.get(node);
-        Handle { node, generation: slot.generation.load(Acquire), era: slot.era.load(Relaxed), end: end as u32 }
+        Handle {
+            tree: self.serial,
+            node,
+            generation: slot.generation.load(Acquire),
+            era: slot.era.load(Relaxed),
+            end: end as u32,
+        }
     }
 
     /// The live node that holds the place now: the node itself or, after splits, a tail of it.
     fn follow(&self, handle: &Handle, guard: &Guard<'_>) -> Result<(u32, crate::node::Word)> {
         let stale = Error::StaleHandle { end_depth: handle.end_depth() };
-        if handle.era != self.era() || handle.node == 0 || handle.node >= self.nodes.bound() {
+        if handle.tree != self.serial
+            || handle.era != self.era()
+            || handle.node == 0
+            || handle.node >= self.nodes.bound()
+        {
             return Err(stale);
         }
         let mut id = handle.node;

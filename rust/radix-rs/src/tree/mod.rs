@@ -59,6 +59,9 @@ impl<A, V> Default for TreeConfig<A, V> {
     }
 }
 
+/// Numbers the trees of a process, so that a handle names its own.
+static SERIAL: AtomicU32 = AtomicU32::new(0);
+
 /// The tree behind all its handles.
 pub(crate) struct Core<A, V> {
     pub(crate) nodes: Arena<Node>,
@@ -70,6 +73,7 @@ pub(crate) struct Core<A, V> {
     pub(crate) meter: Arc<AtomicUsize>,
     pub(crate) inserted: AtomicUsize,
     pub(crate) evicted: AtomicUsize,
+    pub(crate) serial: u32,
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
     roots: AtomicU64,
@@ -159,6 +163,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             meter: Arc::new(AtomicUsize::new(0)),
             inserted: AtomicUsize::new(0),
             evicted: AtomicUsize::new(0),
+            serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
             resets: AtomicU32::new(0),

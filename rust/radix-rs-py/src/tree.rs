@@ -1,0 +1,464 @@
+//! The radix tree.
+
+use pyo3::prelude::*;
+use radix_rs::{Policy, TreeConfig};
+
+use crate::atoms::{Atoms, each, each_of};
+use crate::detach::detached;
+use crate::error::{IntoPy, invalid, lease as lease_error};
+use crate::event::EventLog;
+use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo, released};
+use crate::input::{Ints, count, count_or};
+use crate::namespace::namespace as encode;
+use crate::output;
+use crate::stats;
+
+type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
+
+pub(crate) fn policy(name: &str) -> PyResult<Policy> {
+    Policy::from_name(name).ok_or_else(|| invalid(format!("policy '{name}' is not known")))
+}
+
+/// A lock-free radix tree from token ids to KV slots, for engines that own their slots.
+///
+/// Only whole pages are cached and found. All methods may be called from any thread; none waits for another one.
+///
+/// Token ids are one-dimensional int32, int64, uint32 or uint64 arrays (NumPy, tensors on the host by DLPack,
+/// ``array.array``, ``memoryview``), read where they lie, or lists, tuples and ranges, which are converted first. Ids
+/// must be at least 0 and below 2**31 (2**63 for ``atom="u64"``).
+///
+/// Parameters
+/// ----------
+/// page_size : int
+///     Tokens per page: a power of two from 1 to 1024.
+/// policy : str
+///     Who is evicted first: "lru", the least recently used.
+/// atom : {"u32", "u64"}
+///     Width of a token id; "u64" is for pairs of tokens and content hashes.
+/// events : EventLog, optional
+///     Is told what is stored and removed; nothing is spent on it when absent.
+///
+/// Raises
+/// ------
+/// InvalidInputError
+///     A parameter is not one of those.
+///
+/// Examples
+/// --------
+/// >>> tree = RadixTree()
+/// >>> tree.insert([1, 2, 3], [7, 8, 9]).cached_len
+/// 0
+/// >>> tree.match_prefix([1, 2, 5]).slots.tolist()
+/// [7, 8]
+#[pyclass(frozen, module = "radix_rs._core")]
+pub(crate) struct RadixTree(Tree);
+
+impl RadixTree {
+    pub(crate) fn of(tree: &radix_rs::RadixTree<u32>) -> Self {
+        RadixTree(Atoms::U32(tree.clone()))
+    }
+}
+
+#[pymethods]
+impl RadixTree {
+    #[new]
+    #[pyo3(
+        signature = (page_size=None, policy="lru", *, atom="u32", events=None),
+        text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None)"
+    )]
+    fn new(
+        page_size: Option<&Bound<'_, PyAny>>,
+        policy: &str,
+        atom: &str,
+        events: Option<&Bound<'_, EventLog>>,
+    ) -> PyResult<Self> {
+        let page_size = count_or("page_size", page_size, 1)?;
+        let policy = self::policy(policy)?;
+        let log = events.map(Bound::get);
+        // The log is a sink of the core's own: an event reaches it without the interpreter.
+        Ok(RadixTree(match atom {
+            "u32" => {
+                let events = log.map(|log| log.narrow.clone() as _);
+                Atoms::U32(
+                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, ..Default::default() }).py()?,
+                )
+            }
+            "u64" => {
+                let events = log.map(|log| log.wide.clone() as _);
+                Atoms::U64(
+                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, ..Default::default() }).py()?,
+                )
+            }
+            _ => return Err(invalid(format!("atom must be 'u32' or 'u64', not '{atom}'"))),
+        }))
+    }
+
+    /// Find the longest cached prefix. Changes nothing: no split, no stamp, no pin.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``. An id that no token can have matches nothing.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    ///
+    /// Returns
+    /// -------
+    /// Match
+    ///     In whole pages; a hint, see `lock_prefix`.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     ``tokens`` is no one-dimensional array of integers, or the namespace is no namespace.
+    #[pyo3(signature = (tokens, namespace=None))]
+    fn match_prefix(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Match> {
+        let tokens = Ints::new("tokens", tokens)?;
+        let namespace = encode(namespace)?;
+        let found = detached(py, tokens.len(), || each_of!(&self.0, tree => tree.match_prefix(&tokens, &namespace)));
+        Ok(Match(found))
+    }
+
+    /// Protect the longest cached prefix until the lease is released, and mark it, and nothing else, as used now.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    ///
+    /// Returns
+    /// -------
+    /// Lease
+    ///     In whole pages; its slots are safe from reuse.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     As for `match_prefix`.
+    /// LeaseError
+    ///     A node has more users than can be counted.
+    #[pyo3(signature = (tokens, namespace=None))]
+    fn lock_prefix(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Lease> {
+        let tokens = Ints::new("tokens", tokens)?;
+        let namespace = encode(namespace)?;
+        let held = detached(py, tokens.len(), || Ok(each_of!(&self.0, tree => tree.lock_prefix(&tokens, &namespace)?)));
+        Ok(Lease::new(held.py()?))
+    }
+
+    /// Mark the longest cached prefix as used now, without a lease.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     As for `match_prefix`.
+    #[pyo3(signature = (tokens, namespace=None))]
+    fn touch(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, namespace: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let tokens = Ints::new("tokens", tokens)?;
+        let namespace = encode(namespace)?;
+        detached(py, tokens.len(), || each!(&self.0, tree => tree.touch(&tokens, &namespace)));
+        Ok(())
+    }
+
+    /// Cache tokens with their slots; what is cached already keeps its own slots.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``. An unaligned tail is dropped.
+    /// slots : array
+    ///     One slot per token. Those at positions that are cached already are ignored; the others must not be in the
+    ///     tree, and those of a page must be consecutive and start at a multiple of ``page_size``.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens. With ``lease`` the lease's counts.
+    /// lease : Lease, optional
+    ///     Covers a leading part of ``tokens``; the walk starts at its end, and it grows over what was inserted.
+    /// priority : int
+    ///     Kept with the nodes that are made, for policies that look at it.
+    ///
+    /// Returns
+    /// -------
+    /// InsertResult
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     The lengths differ, a token id is out of range, or the slots of a new page are no page. Nothing has changed.
+    /// LeaseError
+    ///     The lease is released, in use by another thread, of another tree, or covers something else.
+    #[pyo3(
+        signature = (tokens, slots, namespace=None, *, lease=None, priority=0),
+        text_signature = "($self, tokens, slots, namespace=None, *, lease=None, priority=0)"
+    )]
+    fn insert(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        slots: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        lease: Option<&Bound<'_, Lease>>,
+        priority: i32,
+    ) -> PyResult<InsertResult> {
+        let tokens = Ints::new("tokens", tokens)?;
+        let slots = Ints::new("slots", slots)?.slots()?;
+        let namespace = encode(namespace)?;
+        let Some(lease) = lease else {
+            let done = detached(
+                py,
+                tokens.len(),
+                || each!(&self.0, tree => tree.insert_prioritized(&tokens, &slots, &namespace, priority)),
+            );
+            return Ok(done.py()?.into());
+        };
+        let mut used = lease.get().used()?;
+        let held = used.as_mut().ok_or_else(released)?;
+        let done = match (&self.0, held) {
+            (Atoms::U32(tree), Atoms::U32(held)) => {
+                detached(py, tokens.len(), || tree.insert_with(held, &tokens, &slots, priority))
+            }
+            (Atoms::U64(tree), Atoms::U64(held)) => {
+                detached(py, tokens.len(), || tree.insert_with(held, &tokens, &slots, priority))
+            }
+            _ => return Err(lease_error("the lease belongs to another tree")),
+        };
+        Ok(done.py()?.into())
+    }
+
+    /// Free cached tokens that no lease protects, those that the policy puts first.
+    ///
+    /// Parameters
+    /// ----------
+    /// num_tokens : int
+    ///     Tokens to free, rounded up to whole pages, from the tail of each victim.
+    /// whole_leaves : bool
+    ///     Take whole edges, so that more than asked may go.
+    ///
+    /// Returns
+    /// -------
+    /// numpy.ndarray
+    ///     The freed slots, int32: fewer than asked where everything else is protected. They are yours.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     ``num_tokens`` is negative.
+    #[pyo3(signature = (num_tokens, *, whole_leaves=false))]
+    fn evict<'py>(
+        &self,
+        py: Python<'py>,
+        num_tokens: &Bound<'py, PyAny>,
+        whole_leaves: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let num_tokens = count("num_tokens", num_tokens)?;
+        // A victim costs much more than a token that is compared.
+        let slots = detached(py, num_tokens.saturating_mul(64), || {
+            let mut slots = Vec::new();
+            each!(&self.0, tree => match whole_leaves {
+                true => tree.evict_leaves(num_tokens, &mut slots),
+                false => tree.evict(num_tokens, &mut slots),
+            });
+            slots
+        });
+        output::array(py, slots)
+    }
+
+    /// Protect the path to a place and mark it as used now. No token is compared.
+    ///
+    /// Parameters
+    /// ----------
+    /// handle : Handle
+    ///     From a match, a lease, an insert or a node of this tree.
+    ///
+    /// Returns
+    /// -------
+    /// Lease
+    ///     Of ``handle.end_depth`` tokens.
+    ///
+    /// Raises
+    /// ------
+    /// StaleHandleError
+    ///     The place is gone.
+    /// LeaseError
+    ///     A node has more users than can be counted.
+    fn lock(&self, handle: &Bound<'_, Handle>) -> PyResult<Lease> {
+        Ok(Lease::new(each_of!(&self.0, tree => tree.lock(&handle.get().0).py()?)))
+    }
+
+    /// The slots from the root to a place.
+    ///
+    /// Parameters
+    /// ----------
+    /// handle : Handle
+    ///     Of this tree.
+    ///
+    /// Returns
+    /// -------
+    /// numpy.ndarray
+    ///     int32 ``[handle.end_depth]``: a read-only view where the path is one edge, else a copy.
+    ///
+    /// Raises
+    /// ------
+    /// StaleHandleError
+    ///     The place is gone.
+    fn slots<'py>(&self, py: Python<'py>, handle: &Bound<'py, Handle>) -> PyResult<Bound<'py, PyAny>> {
+        let found = Match(each_of!(&self.0, tree => tree.values(&handle.get().0).py()?));
+        Match::slots(&Bound::new(py, found)?)
+    }
+
+    /// The place where the edge above ends, None above the first edge.
+    ///
+    /// Parameters
+    /// ----------
+    /// handle : Handle
+    ///     Of this tree.
+    ///
+    /// Raises
+    /// ------
+    /// StaleHandleError
+    ///     The place is gone.
+    fn parent(&self, handle: &Bound<'_, Handle>) -> PyResult<Option<Handle>> {
+        Ok(each!(&self.0, tree => tree.parent(&handle.get().0)).py()?.map(Handle))
+    }
+
+    /// What can be said about the node at a place.
+    ///
+    /// Parameters
+    /// ----------
+    /// handle : Handle
+    ///     Of this tree.
+    ///
+    /// Raises
+    /// ------
+    /// StaleHandleError
+    ///     The place is gone.
+    fn node(&self, handle: &Bound<'_, Handle>) -> PyResult<NodeInfo> {
+        Ok(each!(&self.0, tree => tree.node(&handle.get().0)).py()?.into())
+    }
+
+    /// All nodes from the roots down, parents before children.
+    ///
+    /// Returns
+    /// -------
+    /// list of NodeInfo
+    ///     Exact at rest.
+    fn nodes(&self, py: Python<'_>) -> Vec<NodeInfo> {
+        let infos = py.detach(|| each!(&self.0, tree => tree.nodes()));
+        infos.into_iter().map(NodeInfo::from).collect()
+    }
+
+    /// Make whole what was left split, looking at no more than ``max_work`` nodes.
+    ///
+    /// Parameters
+    /// ----------
+    /// max_work : int
+    ///     Nodes to look at.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     Nodes saved.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     ``max_work`` is negative.
+    fn compact(&self, py: Python<'_>, max_work: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let max_work = count("max_work", max_work)?;
+        Ok(py.detach(|| each!(&self.0, tree => tree.compact(max_work))))
+    }
+
+    /// Forget everything. What a lease holds stays protected until the lease goes, and is the first to be evicted then.
+    ///
+    /// Handles from before are stale.
+    ///
+    /// Returns
+    /// -------
+    /// numpy.ndarray
+    ///     The slots that no lease holds, int32. They are yours.
+    fn reset<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let slots = py.detach(|| {
+            let mut slots = Vec::new();
+            each!(&self.0, tree => tree.reset(&mut slots));
+            slots
+        });
+        output::array(py, slots)
+    }
+
+    /// Audit the whole tree. Meaningful while no other thread changes it.
+    ///
+    /// Raises
+    /// ------
+    /// IntegrityError
+    ///     Names the first broken invariant.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| each!(&self.0, tree => tree.check())).py()
+    }
+
+    /// The counters, in tokens and nodes.
+    ///
+    /// Returns
+    /// -------
+    /// dict of str to int
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
+        stats::tree(py, &each!(&self.0, tree => tree.stats()))
+    }
+
+    /// Tokens per page.
+    #[getter]
+    fn page_size(&self) -> usize {
+        each!(&self.0, tree => tree.page_size())
+    }
+
+    /// Tokens in the tree. Exact at rest.
+    #[getter]
+    fn cached_tokens(&self) -> usize {
+        each!(&self.0, tree => tree.cached_tokens())
+    }
+
+    /// Cached tokens that no lease protects: what `evict` can free.
+    #[getter]
+    fn evictable_tokens(&self) -> usize {
+        each!(&self.0, tree => tree.evictable_tokens())
+    }
+
+    /// Cached tokens that a lease protects.
+    #[getter]
+    fn protected_tokens(&self) -> usize {
+        each!(&self.0, tree => tree.protected_tokens())
+    }
+
+    /// Nodes in use, roots included.
+    #[getter]
+    fn num_nodes(&self) -> usize {
+        each!(&self.0, tree => tree.num_nodes())
+    }
+
+    /// Memory held for the tree, in bytes.
+    #[getter]
+    fn size_bytes(&self) -> usize {
+        each!(&self.0, tree => tree.size_bytes())
+    }
+
+    fn __repr__(&self) -> String {
+        let (page_size, cached, protected) = (self.page_size(), self.cached_tokens(), self.protected_tokens());
+        format!("RadixTree(page_size={page_size}, cached_tokens={cached}, protected_tokens={protected})")
+    }
+}
