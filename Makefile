@@ -1,0 +1,76 @@
+# Needs Python 3.11 or later, a Rust toolchain and a package index; everything else lands in VENV.
+#
+#   make demo    a real model answers conversations that share prefixes, with and without the cache
+#   make test    everything that must hold before a change lands
+#   make lint    the part of it that reads the sources only
+#   make bench   the benchmarks, each with its table
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip
+# Where cargo puts what it builds; one place for the extension, the tests and the wheel.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+
+RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find . -name Cargo.toml -not -path './target/*' -not -path './.venv/*') $(wildcard Cargo.lock)
+PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
+
+.PHONY: demo test lint bench develop rust-lint rust-test python-lint python-test package clean
+
+demo: $(VENV)/.run
+	$(VENV)/bin/radix-rs demo
+
+test: lint rust-test package python-test
+
+lint: rust-lint python-lint
+
+develop: $(VENV)/.dev
+
+# --- Rust -----------------------------------------------------------------------------------------
+
+rust-lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+rust-test:
+	cargo test -p radix-rs
+	RUSTDOCFLAGS="-D warnings" cargo doc -p radix-rs --no-deps
+
+# The crate on its own, as a registry would build it.
+package:
+	cargo package -p radix-rs --allow-dirty
+
+# --- Python ---------------------------------------------------------------------------------------
+
+python-lint: $(VENV)/.dev
+	$(PY) -m ruff check $(PY_CHECKED)
+	$(PY) -m ruff format --check $(PY_CHECKED)
+	$(PY) -m mypy
+	$(PY) -m pytest -m lint tests/house
+
+python-test: $(VENV)/.dev
+	$(PY) -m pytest -m "not lint"
+
+bench: $(VENV)/.dev
+	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) $$file || exit 1; done
+
+# --- The environment: stamps, so that a second run starts at once ---------------------------------
+
+$(VENV)/.venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# What running needs. The package is installed in place: Python files are read where they lie, the
+# extension is built again when a Rust source is newer than the stamp.
+$(VENV)/.run: $(VENV)/.venv pyproject.toml $(RUST_SOURCES)
+	$(PIP) install --editable '.[cli,engine]'
+	touch $@
+
+# A superset of it, so it counts for both.
+$(VENV)/.dev: $(VENV)/.venv pyproject.toml $(RUST_SOURCES)
+	$(PIP) install --editable '.[dev]'
+	touch $(VENV)/.run $@
+
+clean:
+	rm -rf $(VENV) target dist

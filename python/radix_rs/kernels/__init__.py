@@ -1,0 +1,1 @@
+"""GPU kernels, one family a package; see `kernels/README.md` in the repository."""
