@@ -128,12 +128,12 @@ impl<A: Atom, V: Value> Core<A, V> {
                         };
                         self.check_supply(supply, at)?;
                         if let Some(leaf) = self.attach(node, word, dead, key, at, 0, now, supply, ns, guard) {
-                            self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                            self.stamp(node, now, guard);
                             return Ok((at, leaf));
                         }
                     }
                     Below::Child(found) if found.common == self.body(found.word, guard).len as usize => {
-                        self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                        self.stamp(node, now, guard);
                         at += found.common;
                         node = found.node;
                     }
@@ -144,13 +144,13 @@ impl<A: Atom, V: Value> Core<A, V> {
                                 self.check_supply(supply, stop)?;
                                 let rest = Some((key, supply));
                                 if let Some(leaf) = self.split(&found, false, rest, at, now, ns, guard)? {
-                                    self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                                    self.stamp(node, now, guard);
                                     return Ok((stop, leaf.expect("a split with a rest gives a leaf")));
                                 }
                             }
                             _ => {
                                 if self.mark(&found, at, now, guard) {
-                                    self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                                    self.stamp(node, now, guard);
                                     return Ok((stop, found.node));
                                 }
                             }
