@@ -4,6 +4,7 @@
 #   make test    everything that must hold before a change lands
 #   make lint    the part of it that reads the sources only
 #   make bench   the benchmarks, each with its table
+#   make soak    the random tests for long: an hour or so, optimised
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find . -name Cargo.toml -not -path './target/*' -not -path './.venv/*') $(wildcard Cargo.lock)
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench soak develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
@@ -35,6 +36,10 @@ rust-lint:
 rust-test:
 	cargo test -p radix-rs
 	RUSTDOCFLAGS="-D warnings" cargo doc -p radix-rs --no-deps
+
+soak: $(VENV)/.dev
+	PROPTEST_CASES=200000 STRESS_ROUNDS=200 cargo test --release -p radix-rs
+	RADIX_RS_HYPOTHESIS_PROFILE=long $(PY) -m pytest tests/property
 
 # The crate on its own, as a registry would build it.
 package:

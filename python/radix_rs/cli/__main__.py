@@ -1,0 +1,5 @@
+"""``python -m radix_rs.cli``."""
+
+from radix_rs.cli import app
+
+app()
