@@ -13,6 +13,8 @@ PADDING_RATIO = 1.5
 # From so many bytes of K on, a decode over consecutive slots gets a call of its own: that costs
 # about 15 microseconds, and a gather into the group as much per 64 KiB of K and V.
 RUN_BYTES = 32_768
+# With several threads the bar rises by once its height for each so many decodes of a step.
+MANY_DECODES = 8
 
 
 def is_small(q_len: int, kv_len: int) -> bool:

@@ -161,12 +161,11 @@ class ReferenceBackend:
         The result is ``[len(runs), num_kv_heads, num_heads / num_kv_heads, head_dim]``.
         """
         by_row = query.view(spec.num_kv_heads, spec.group, -1, spec.head_dim)
-        by_row = by_row.permute(2, 0, 1, 3)
+        rows = by_row.permute(2, 0, 1, 3).split(1)
         results = []
         for run in runs:
             key, value = self._view(layer, run.start, run.num_slots)
-            row = by_row if len(runs) == self._num_tokens == 1 else by_row.narrow(0, run.row, 1)
-            results.append(attend(row, key, value, None, spec))
+            results.append(attend(rows[run.row], key, value, None, spec))
         return results[0].contiguous() if len(results) == 1 else torch.cat(results)
 
     def _attend_plain(
@@ -242,7 +241,7 @@ class ReferenceBackend:
         assert start is not None, "slots without an index are a run"
         key = self._pool.keys_by_head[layer].narrow(2, start, num_slots)
         value = self._pool.values_by_head[layer].narrow(2, start, num_slots)
-        return self._converted(key, value)
+        return self._converted(key, value) if self._converts else (key, value)
 
     def _gather(self, layer: int, slots: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """Return K and V of slots as ``[size, num_kv_heads, num_slots / size, head_dim]``."""

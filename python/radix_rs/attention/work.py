@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from radix_rs.attention.grouping import RUN_BYTES, is_small, pack
+from radix_rs.attention.grouping import MANY_DECODES, RUN_BYTES, is_small, pack
 from radix_rs.attention.mask import BLOCK_ROWS
 from radix_rs.attention.metadata import BatchMetadata
 
@@ -135,8 +135,9 @@ class Planner:
         self._splits = splits
         self._dtype = dtype
         self._device = device
-        # Several threads share one call over many requests better than many calls.
-        self._run_length = -(-RUN_BYTES * torch.get_num_threads() // row_bytes)
+        threads = torch.get_num_threads()
+        self._run_length = -(-RUN_BYTES * threads // row_bytes)
+        self._shares_calls = threads > 1
 
     def plan(self, batch: BatchMetadata, window: int | None) -> StepWork:
         """Return the work of a step, for layers with this window (None: they see all)."""
@@ -150,13 +151,17 @@ class Planner:
                 max(0, kv - q - window + 1) for q, kv in zip(q_lens, batch.kv_lens, strict=True)
             ]
             visible = [kv - start for kv, start in zip(batch.kv_lens, starts, strict=True)]
+        run_length = self._run_length
+        if self._shares_calls:
+            # Several threads share one call over many requests better than many calls.
+            run_length *= max(1, q_lens.count(1) // MANY_DECODES)
         work = StepWork()
         small: list[int] = []
         row = 0
         for i, (q_len, length) in enumerate(zip(q_lens, visible, strict=True)):
             if q_len == 1:
                 # Alone, any run is worth it: there is no group that it could join.
-                is_long = length >= self._run_length or len(q_lens) == 1
+                is_long = length >= run_length or len(q_lens) == 1
                 run = batch.run(i, starts[i], batch.kv_lens[i]) if is_long else None
                 if run is None:
                     small.append(i)
