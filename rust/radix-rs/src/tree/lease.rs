@@ -54,7 +54,7 @@ impl<A: Atom, V: Value> Lease<A, V> {
     /// Another lease over the same prefix.
     ///
     /// # Errors
-    /// [`Error::PinOverflow`].
+    /// [`Error::PinOverflow`](crate::Error::PinOverflow).
     pub fn duplicate(&self) -> Result<Self> {
         let path = self.core.pin_again(&self.path, &self.core.guard())?;
         Ok(Lease { core: self.core.clone(), path, length: self.length, ns: self.ns.clone() })
@@ -72,7 +72,7 @@ impl<A: Atom, V: Value> Lease<A, V> {
     /// Protects only the first `length` atoms (floored to pages) from now on; longer than it is changes nothing.
     ///
     /// # Errors
-    /// [`Error::PinOverflow`]; then nothing has changed.
+    /// [`Error::PinOverflow`](crate::Error::PinOverflow); then nothing has changed.
     pub fn shrink(&mut self, length: usize) -> Result<()> {
         let length = self.core.floor(length);
         if length >= self.length {
