@@ -84,7 +84,8 @@ impl PrefixCache {
     /// tokens : array
     ///     Token ids of the prompt, ``[num_tokens]``, at least 0 and below 2**31; as for `RadixTree`. May be empty.
     /// namespace : str, bytes, tuple or None
-    ///     What must be equal besides the tokens for KV to be shared: adapter, salt, version.
+    ///     What must be equal besides the tokens for KV to be shared: adapter, salt, version. A tuple is one
+    ///     ``(kind, value)`` pair or several such pairs; see `RadixTree`.
     /// priority : int
     ///     Kept with what the sequence publishes, for policies that look at it.
     /// out : array, optional
@@ -193,6 +194,20 @@ impl PrefixCache {
     /// ``num_slots = num_free + cached_tokens + held_tokens + waiting_tokens`` at rest, and
     /// ``cached_tokens = evictable_tokens + protected_tokens``.
     ///
+    /// - ``num_slots``: slots in all;
+    /// - ``num_free``: slots nobody has;
+    /// - ``cached_tokens``: slots the tree has;
+    /// - ``evictable_tokens``: of these, what no sequence uses;
+    /// - ``protected_tokens``: of these, what sequences use;
+    /// - ``held_tokens``: slots that live sequences own, whole pages;
+    /// - ``waiting_tokens``: slots given back that wait for a fence;
+    /// - ``num_sequences``: live sequences;
+    /// - ``num_nodes``: nodes of the tree;
+    /// - ``queried_tokens``: prompt tokens of all sequences begun;
+    /// - ``hit_tokens``: of these, what was found in the cache;
+    /// - ``evicted_tokens``: tokens evicted so far;
+    /// - ``inserted_tokens``: tokens published so far.
+    ///
     /// Returns
     /// -------
     /// dict of str to int
@@ -223,6 +238,8 @@ impl PrefixCache {
     }
 
     /// Audit tree, pool, and that every slot has exactly one owner. Meaningful while no other thread works on the cache.
+    ///
+    /// Pages taken directly from ``tree`` or ``pool`` are not counted.
     ///
     /// Raises
     /// ------
@@ -256,6 +273,19 @@ fn row(out: &Bound<'_, PyAny>) -> PyResult<Row> {
 ///
 /// Slots that a sequence gives back ``after`` a fence are handed out again once `PrefixCache.signal` was called with it,
 /// or once it is dropped.
+///
+/// Examples
+/// --------
+/// >>> cache = PrefixCache(num_slots=16)
+/// >>> fence = cache.fence()
+/// >>> request = cache.begin([1, 2, 3])
+/// >>> slots = request.reserve(3)
+/// >>> request.abort(after=fence)  # the device may still write to these slots
+/// >>> cache.stats()["waiting_tokens"]
+/// 3
+/// >>> cache.signal(fence)
+/// >>> cache.stats()["waiting_tokens"]
+/// 0
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct Fence(pub(crate) radix_rs::Fence);
 

@@ -63,7 +63,9 @@ pub(crate) struct Event {
     seq: u64,
     /// "stored", "removed" or "cleared" (everything stored before is gone).
     kind: &'static str,
-    /// The encoded namespace, None for the default one.
+    /// The encoded namespace, None for the default one: a part is b"s" (str), b"b" (bytes) or b"i" (int), its length in 8
+    /// bytes and its value (UTF-8; int: 16 bytes), little-endian; b"q" goes before a pair's two parts, b"p" before several
+    /// pairs'.
     namespace: Option<Py<PyBytes>>,
     /// Token ids of the whole path, uint32 or uint64 ``[num_tokens]``; empty for "cleared".
     tokens: Py<PyAny>,

@@ -53,6 +53,14 @@ fn kept_joined<A: radix_rs::Atom>(py: Python<'_>, segments: Vec<Segment<A>>) -> 
 ///
 /// A hint: it pins nothing, so its slots may be reused while you look at them. The arrays stay readable whatever happens
 /// to the tree.
+///
+/// Examples
+/// --------
+/// >>> tree = RadixTree()
+/// >>> _ = tree.insert([1, 2, 3], [7, 8, 9])
+/// >>> found = tree.match_prefix([1, 2, 5])
+/// >>> found.length, found.slots.tolist()
+/// (2, [7, 8])
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct Match(pub(crate) Atoms<radix_rs::Match<u32>, radix_rs::Match<u64>>);
 
@@ -126,6 +134,16 @@ type CoreLease = Atoms<radix_rs::Lease<u32>, radix_rs::Lease<u64>>;
 ///
 /// A context manager: leaving the block releases it. Dropping it does as well. While one thread uses a lease another one
 /// gets a `LeaseError` instead of waiting.
+///
+/// Examples
+/// --------
+/// >>> tree = RadixTree()
+/// >>> _ = tree.insert([1, 2, 3], [7, 8, 9])
+/// >>> with tree.lock_prefix([1, 2, 5]) as lease:
+/// ...     lease.slots.tolist(), tree.evictable_tokens
+/// ([7, 8], 1)
+/// >>> tree.evictable_tokens
+/// 3
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct Lease(TryCell<Option<CoreLease>>);
 
@@ -271,6 +289,15 @@ impl Lease {
 /// A place in a tree, held weakly: it keeps nothing alive.
 ///
 /// Using it after its node is gone raises `StaleHandleError`; it never stands for another node. Hashable and comparable.
+///
+/// Examples
+/// --------
+/// >>> tree = RadixTree()
+/// >>> handle = tree.insert([1, 2, 3], [7, 8, 9]).handle
+/// >>> handle.end_depth, tree.slots(handle).tolist()
+/// (3, [7, 8, 9])
+/// >>> tree.lock(handle).length  # no token is compared
+/// 3
 #[pyclass(frozen, eq, hash, module = "radix_rs._core")]
 #[derive(PartialEq, Eq, Hash, Clone)]
 pub(crate) struct Handle(pub(crate) radix_rs::Handle);
@@ -329,7 +356,7 @@ pub(crate) struct NodeInfo {
     num_children: usize,
     /// How many leases protect it.
     pins: usize,
-    /// How often a lease took its whole edge.
+    /// How often ``lock_prefix`` or ``begin`` took its whole edge.
     hits: usize,
     /// Logical time of the last use of its end.
     last_use: u64,

@@ -18,6 +18,18 @@ use crate::try_cell::{TryCell, Used};
 ///
 /// One thread uses it at a time; a second one gets a `LeaseError` instead of waiting. Every method but `finish` and
 /// `abort` raises `LeaseError` once it is finished; the numbers stay readable.
+///
+/// Examples
+/// --------
+/// >>> cache = PrefixCache(num_slots=64, page_size=4)
+/// >>> with cache.begin([1, 2, 3, 4, 5]) as request:
+/// ...     slots = request.reserve(5)  # K and V of the five tokens are computed into these
+/// ...     changed = request.commit(5)  # whole pages are shared from here on
+/// ...     request.append([6])  # sampled; it is computed in the next step
+/// ...     request.num_tokens, request.num_computed, request.num_published
+/// (6, 5, 4)
+/// >>> request.finished, cache.begin([1, 2, 3, 4, 9]).cached_len
+/// (True, 4)
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct Sequence(TryCell<radix_rs::Sequence>);
 
@@ -114,7 +126,8 @@ impl Sequence {
 
     /// The slots as a live read-only view of the row, int32 ``[num_reserved]``: later changes show, nothing is copied.
     ///
-    /// With ``out=`` it lies in the caller's row. The view stays valid after the sequence has ended.
+    /// Its length is that of when it was taken. With ``out=`` it lies in the caller's row. The view stays valid after the
+    /// sequence has ended.
     ///
     /// Raises
     /// ------
@@ -268,7 +281,7 @@ impl Sequence {
     /// Branch: the new sequences share everything before ``at``.
     ///
     /// Published pages are shared. Computed tokens behind them get slots of their own in each branch, and its ``copies``
-    /// says what has to be copied there before it is used.
+    /// says what has to be copied there before it is used. Slots reserved but not computed are not shared.
     ///
     /// Parameters
     /// ----------

@@ -16,7 +16,7 @@ use crate::stats;
 type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
 
 pub(crate) fn policy(name: &str) -> PyResult<Policy> {
-    Policy::from_name(name).ok_or_else(|| invalid(format!("policy '{name}' is not known")))
+    Policy::from_name(name).ok_or_else(|| invalid(format!("policy '{name}' is not known; known: 'lru'")))
 }
 
 /// A lock-free radix tree from token ids to KV slots, for engines that own their slots.
@@ -26,6 +26,10 @@ pub(crate) fn policy(name: &str) -> PyResult<Policy> {
 /// Token ids are one-dimensional int32, int64, uint32 or uint64 arrays (NumPy, tensors on the host by DLPack,
 /// ``array.array``, ``memoryview``), read where they lie, or lists, tuples and ranges, which are converted first. Ids
 /// must be at least 0 and below 2**31 (2**63 for ``atom="u64"``).
+///
+/// A namespace is what must be equal besides the tokens for KV to be shared: None (the default one), a str, bytes, a pair
+/// ``(kind, value)`` of str, bytes or int, or a tuple of such pairs. Different values are different namespaces, their types
+/// included.
 ///
 /// Parameters
 /// ----------
@@ -50,6 +54,26 @@ pub(crate) fn policy(name: &str) -> PyResult<Policy> {
 /// 0
 /// >>> tree.match_prefix([1, 2, 5]).slots.tolist()
 /// [7, 8]
+///
+/// All that an engine with slots of its own does for a request; one token is left out of the lock, since its logits are
+/// what the engine is after:
+///
+/// >>> import numpy as np
+/// >>> tree, pool = RadixTree(page_size=4), SlotPool(64, page_size=4)
+/// >>> tokens = list(range(10))
+/// >>> lease = tree.lock_prefix(tokens[:-1])  # found, and safe from eviction
+/// >>> start = lease.length
+/// >>> own = pool.alloc(len(tokens) - start)  # after pool.free(tree.evict(...)) where too few are free
+/// >>> row = np.concatenate([lease.slots, own])[: len(tokens)]
+/// >>> # ... K and V of tokens[start:] are computed into row[start:] ...
+/// >>> done = tree.insert(tokens, row, lease=lease)
+/// >>> row[: lease.length] = lease.slots  # where somebody else was faster these are not the own ones
+/// >>> pool.free(own[: done.cached_len - start])  # duplicates, once nothing reads them
+/// >>> # ... the request goes on and ends ...
+/// >>> pool.free(own[done.length - start :])  # the tail that fills no page
+/// >>> lease.release()
+/// >>> tree.cached_tokens + pool.num_free
+/// 64
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct RadixTree(Tree);
 
@@ -180,15 +204,19 @@ impl RadixTree {
 
     /// Cache tokens with their slots; what is cached already keeps its own slots.
     ///
+    /// Yours remain the slots before ``cached_len`` that were not the lease's already, and those from ``length`` on. So
+    /// ``lease.slots`` may differ from what was passed: read it again.
+    ///
     /// Parameters
     /// ----------
     /// tokens : array
     ///     Token ids, ``[num_tokens]``. An unaligned tail is dropped.
     /// slots : array
     ///     One slot per token. Those at positions that are cached already are ignored; the others must not be in the
-    ///     tree, and those of a page must be consecutive and start at a multiple of ``page_size``.
+    ///     tree, and those of a page must be consecutive and start at a multiple of ``page_size``. A slot the tree holds
+    ///     already is not checked here: `check` names it.
     /// namespace : str, bytes, tuple or None
-    ///     What must be equal besides the tokens. With ``lease`` the lease's counts.
+    ///     What must be equal besides the tokens. Ignored with ``lease``: the lease's counts.
     /// lease : Lease, optional
     ///     Covers a leading part of ``tokens``; the walk starts at its end, and it grows over what was inserted.
     /// priority : int
@@ -413,6 +441,14 @@ impl RadixTree {
     }
 
     /// The counters, in tokens and nodes.
+    ///
+    /// - ``cached_tokens``: tokens in the tree;
+    /// - ``evictable_tokens``: of these, what no lease protects;
+    /// - ``protected_tokens``: of these, what leases protect;
+    /// - ``num_nodes``: nodes, the roots included;
+    /// - ``size_bytes``: memory of the tree;
+    /// - ``num_candidates``: leaves in the order of eviction, entries that are out of date included;
+    /// - ``num_retired``: retired objects that a reader may still look at.
     ///
     /// Returns
     /// -------

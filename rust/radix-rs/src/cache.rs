@@ -18,7 +18,7 @@ use crate::tree::{RadixTree, TreeConfig};
 
 /// How a cache is set up.
 pub struct CacheConfig<A = u32> {
-    /// Slots of the KV pool: a positive multiple of the page size.
+    /// Slots of the KV pool: a positive multiple of the page size. The default, 0, is refused: say how many there are.
     pub num_slots: usize,
     /// Tokens per page: a power of two from 1 to 1024.
     pub page_size: usize,
@@ -214,7 +214,7 @@ impl<A: Atom> PrefixCache<A> {
         Fence::new(self.shared.pool.clone(), self.shared.owners.clone(), self.shared.waiting_pages.clone())
     }
 
-    /// Signals a fence: what waits for it may be handed out again. Twice is harmless.
+    /// Signals a fence: what waits for it may be handed out again. Twice is harmless. The fence knows whose slots wait.
     pub fn signal(&self, fence: &Fence) {
         fence.signal();
     }

@@ -5,7 +5,8 @@ use std::fmt;
 /// Short for a result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation was refused. After an error the tree, the pool and the sequence are as they were before.
+/// Why an operation was refused. After an error the tree, the pool and the sequence are as they were before, unless the
+/// operation says what else has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

@@ -113,22 +113,27 @@ unsafe impl<A: Atom> Source<A> for [A] {
     }
 }
 
-// SAFETY: as for slices.
-unsafe impl<A: Atom> Source<A> for Vec<A> {
-    fn len(&self) -> usize {
-        <[A]>::len(self)
-    }
-    fn get(&self, at: usize) -> Option<A> {
-        Some(self[at])
-    }
-    fn common_prefix(&self, at: usize, edge: &[A]) -> usize {
-        common(&self[at..], edge)
-    }
-    fn copy_to(&self, range: Range<usize>, out: &mut Vec<A>) -> Result<()> {
-        out.extend_from_slice(&self[range]);
-        Ok(())
-    }
+/// What derefs to a slice is read as one.
+macro_rules! as_slice {
+    ($([$($generic:tt)+] $t:ty),*) => {$(
+        // SAFETY: as for slices.
+        unsafe impl<$($generic)+> Source<A> for $t {
+            fn len(&self) -> usize {
+                <[A]>::len(self)
+            }
+            fn get(&self, at: usize) -> Option<A> {
+                Some(self[at])
+            }
+            fn common_prefix(&self, at: usize, edge: &[A]) -> usize {
+                common(&self[at..], edge)
+            }
+            fn copy_to(&self, range: Range<usize>, out: &mut Vec<A>) -> Result<()> {
+                self[..].copy_to(range, out)
+            }
+        }
+    )*};
 }
+as_slice!([A: Atom] Vec<A>, [A: Atom, const N: usize] [A; N]);
 
 /// Element types a foreign array may have.
 pub trait Element: Copy + Default + 'static {

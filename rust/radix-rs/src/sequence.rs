@@ -335,7 +335,7 @@ impl<A: Atom> Sequence<A> {
     /// the row is repointed to the tree's slots and the own ones go back. Returns the range of the row that changed.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] if that is more than is reserved or a fence is another cache's, [`Error::PinOverflow`], [`Error::Lease`] after the end; nothing has
+    /// [`Error::InvalidInput`] if that is more than is reserved, [`Error::PinOverflow`], [`Error::Lease`] after the end; nothing has
     /// changed then.
     pub fn commit(&mut self, num_computed: usize) -> Result<Range<usize>> {
         self.commit_after(num_computed, None)
@@ -344,7 +344,7 @@ impl<A: Atom> Sequence<A> {
     /// As [`commit`](Self::commit); own slots that go back wait for a fence.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit).
+    /// As [`commit`](Self::commit), and [`Error::InvalidInput`] for a fence of another cache.
     pub fn commit_after(&mut self, num_computed: usize, after: Option<&Fence>) -> Result<Range<usize>> {
         self.live()?;
         self.check_fence(after)?;
@@ -403,7 +403,7 @@ impl<A: Atom> Sequence<A> {
     /// As [`truncate`](Self::truncate); slots that go back wait for a fence.
     ///
     /// # Errors
-    /// As [`truncate`](Self::truncate).
+    /// As [`truncate`](Self::truncate), and [`Error::InvalidInput`] for a fence of another cache.
     pub fn truncate_after(&mut self, num_tokens: usize, after: Option<&Fence>) -> Result<()> {
         self.live()?;
         self.check_fence(after)?;

@@ -237,7 +237,8 @@ impl SlotPool {
                 || group.iter().enumerate().any(|(j, &slot)| slot != first + j as i32);
             if wrong {
                 return Err(Error::InvalidInput(format!(
-                    "slots {group:?} at position {} are not a page of {page} slots of a pool of {}",
+                    "slot {first} and the {} after it at position {} are not a page of {page} slots of a pool of {}",
+                    page - 1,
                     i * page,
                     self.num_slots()
                 )));
