@@ -49,11 +49,12 @@ def draw(rows: list[tuple[str, int, int]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{total:,} prompt tokens, {computed:,} computed</title><style>{STYLE}</style>",
         f'<text class="title" x="12" y="24">{len(rows)} prompts, {total:,} tokens: '
-        f"{computed:,} computed, the others reused</text>",
+        f"{computed:,} computed, the others reused (prompts only)</text>",
         f'<rect class="computed" x="{LEFT}" y="38" width="10" height="10"/>',
         f'<text class="quiet" x="{LEFT + 16}" y="48">computed</text>',
         f'<rect class="cached" x="{LEFT + 96}" y="38" width="10" height="10"/>',
         f'<text class="quiet" x="{LEFT + 112}" y="48">from the cache</text>',
+        f'<text class="quiet" x="{WIDTH - RIGHT + 10}" y="48">computed</text>',
     ]
     for index, (question, tokens, cached) in enumerate(rows):
         y = TOP + STEP * index

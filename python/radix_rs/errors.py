@@ -24,7 +24,7 @@ class RadixError(Exception):
 
 
 class InvalidInputError(RadixError, ValueError):
-    """An argument cannot be what it is; nothing was changed.
+    """An argument has a value or type that is not allowed; nothing was changed.
 
     Attributes
     ----------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
 
 import pytest
+import torch
 from radix_rs import LLM, SamplingParams
 from radix_rs.errors import InvalidInputError, RadixError
 
@@ -193,7 +196,12 @@ def test_logprobs_come_with_each_token(llm: LLM) -> None:
         assert max(logprobs, key=lambda one: logprobs[one]) == token
 
 
-def test_the_bar_is_shown_only_when_wanted(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_is_shown_only_when_wanted(
+    llm: LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm.generate([5, 6], greedy(2))
+    assert capsys.readouterr().err == ""  # no terminal
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     llm.generate([5, 6], greedy(2), progress=False)
     assert capsys.readouterr().err == ""
     llm.generate([5, 6], greedy(2))
@@ -244,6 +252,25 @@ def test_wrong_arguments_are_refused_before_anything_runs(small: LLM) -> None:
 def test_an_engine_that_cannot_be_is_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError):
         LLM(**{"num_slots": 64, **arguments})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_said_to_be() -> None:
+    with pytest.raises(InvalidInputError, match="there is no device 'cuda' here"):
+        LLM(num_slots=64, device="cuda")
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    names = {"LLM": LLM, "SamplingParams": SamplingParams}
+    test = doctest.DocTestParser().get_doctest(LLM.__doc__ or "", names, "LLM", None, 0)
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_an_engine_shows_what_it_is() -> None:
+    with LLM(dtype="float32", device="cpu", num_slots=64) as llm:
+        assert repr(llm).startswith("LLM('embedded model', dtype=float32, device=cpu, num_slots=64")
+    assert repr(llm) == "LLM('embedded model', closed)"
 
 
 def test_a_closed_engine_says_so() -> None:

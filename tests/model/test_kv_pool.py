@@ -74,6 +74,21 @@ def test_a_size_that_is_none_is_refused(size: dict[str, float]) -> None:
         num_slots_for(80, 1, **size)
 
 
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ({}, "give one of num_slots"),
+        ({"num_slots": 10, "kv_share": 0.5}, "give at most one of num_slots"),
+        ({"num_slots": 0}, "num_slots is 0; it must be at least 1"),
+        ({"kv_bytes": 1}, "kv_bytes is 1; one page of 16 tokens needs 1280 bytes"),
+        ({"kv_share": 2.0}, "kv_share is 2.0; it must be in"),
+    ],
+)
+def test_a_refused_size_is_named(size: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        num_slots_for(80, 16, **size)
+
+
 def test_a_page_holds_a_token() -> None:
     with pytest.raises(InvalidInputError, match="page_size"):
         num_slots_for(80, 0, num_slots=10)

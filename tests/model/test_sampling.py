@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from radix_rs import LLM, SamplingParams
@@ -98,7 +99,6 @@ def test_logprobs_are_those_of_the_model() -> None:
         {"n": 0},
         {"logprobs": -1},
         {"stop": ("",)},
-        {"stop": (3,)},
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments: dict[str, Any]) -> None:
@@ -106,8 +106,45 @@ def test_numbers_out_of_range_are_refused(arguments: dict[str, Any]) -> None:
         SamplingParams(**arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"temperature": "1"},
+        {"temperature": None},
+        {"top_p": True},
+        {"top_k": 1.0},
+        {"min_p": "0"},
+        {"max_tokens": None},
+        {"max_tokens": 3.5},
+        {"n": True},
+        {"seed": "7"},
+        {"seed": 7.0},
+        {"logprobs": True},
+        {"ignore_eos": 1},
+        {"stop": None},
+        {"stop": 3},
+        {"stop": (3,)},
+        {"stop": b"end"},
+    ],
+)
+def test_values_of_another_type_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(arguments))):
+        SamplingParams(**arguments)
+
+
+def test_an_error_names_the_range() -> None:
+    with pytest.raises(InvalidInputError, match=r"^top_p is 3\.0; it must be in \(0, 1\]$"):
+        SamplingParams(top_p=3.0)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    params = SamplingParams(temperature=np.float32(0.5), top_k=np.int64(3), seed=np.int32(1))
+    assert (params.temperature, params.top_k, params.seed) == (0.5, 3, 1)
+
+
 def test_a_stop_string_may_stand_alone() -> None:
     assert SamplingParams(stop="end").stop == ("end",)
+    assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")
 
 
 def test_seeds_give_the_same_tokens_whatever_the_batch(llm: LLM) -> None:

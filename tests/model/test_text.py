@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,6 +114,33 @@ def test_every_way_to_write_prompts_is_understood() -> None:
         split_prompts(3)
 
 
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        ({}, "role"),
+        ({"content": "hi"}, "role"),
+        ({"role": None, "content": "hi"}, "role"),
+        ({"role": "user"}, "content"),
+        ({"role": "user", "content": 3}, "content"),
+    ],
+)
+def test_a_message_needs_a_role_and_a_content(
+    message: dict[str, object], key: str, shared_llm: LLM
+) -> None:
+    first = {"role": "user", "content": "hi"}
+    with pytest.raises(InvalidInputError, match=f"message 1 needs a '{key}'"):
+        encode_prompt([first, message], shared_llm.tokenizer, shared_llm.vocab_size)
+
+
+def test_a_template_that_refuses_messages_is_named() -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise ValueError("roles must alternate")
+
+    tokenizer = SimpleNamespace(chat_template="x", apply_chat_template=refuse)
+    with pytest.raises(InvalidInputError, match=r"chat template refuses.*alternate"):
+        encode_prompt([{"role": "user", "content": "hi"}], tokenizer, 10)
+
+
 def test_messages_go_through_the_chat_template(shared_llm: LLM) -> None:
     tokenizer = shared_llm.tokenizer
     assert tokenizer is not None
@@ -131,7 +159,7 @@ def test_messages_go_through_the_chat_template(shared_llm: LLM) -> None:
         ([1, 2.5], "float and int"),
         ([[1, 2], [3]], "a list of list"),
         (3.5, "float"),
-        ([{"content": "no role"}], "chat template"),
+        ([{"content": "no role"}], "message 0 needs a 'role'"),
     ],
 )
 def test_what_is_no_prompt_is_refused(prompt: object, reason: str, shared_llm: LLM) -> None:

@@ -202,6 +202,16 @@ def test_a_stop_text_ends():
     assert "end: stop" in shown.stderr
 
 
+def test_tokens_of_several_continuations_are_said_to_be_a_sum():
+    shown = run("generate", "hi", "-n", "2", "--ignore-eos", "--max-tokens", "3")
+    assert "6 new in all 2 continuations together" in shown.stderr
+
+
+def test_a_flag_takes_no_value_in_the_help():
+    for line in run("generate", "--help").output.splitlines():
+        assert "<bool>" not in line or "--help" in line
+
+
 def test_a_system_prompt_comes_first():
     llm = SimpleNamespace(tokenizer=SimpleNamespace(chat_template="x"))
     messages = generate._messages(llm, "hi", "Be kind.", is_raw=False)
@@ -217,13 +227,13 @@ def test_a_system_prompt_comes_first():
     [
         (("",), "the prompt is empty"),
         (("x", "--file", "y"), "not both"),
-        (("--file", "/nowhere/at/all"), "cannot read the prompt"),
+        (("--file", "/nowhere/at/all"), "prompt: /nowhere/at/all: No such file"),
         (("x", "--raw", "--system", "y"), "--system"),
-        (("x", "--temperature", "-1"), "temperature cannot be -1"),
-        (("x", "--max-tokens", "0"), "max_tokens cannot be 0"),
+        (("x", "--temperature", "-1"), "temperature is -1.0; it must be at least 0"),
+        (("x", "--max-tokens", "0"), "max_tokens is 0; it must be at least 1"),
         (("x", "--threads", "0"), "threads cannot be 0"),
         (("x", "--page-size", "3"), "page_size is 3"),
-        (("x", "--num-slots", "0"), "0"),
+        (("x", "--num-slots", "0"), "num_slots is 0;"),
         (("x", "--dtype", "int3"), "int3"),
         (("x", "--device", "toaster"), "'toaster'"),
         (("x", "--model", "./nowhere"), "nowhere"),

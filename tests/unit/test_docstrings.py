@@ -28,6 +28,12 @@ def test_examples_run(name):
         assert outcome.failed == 0, title
 
 
-@pytest.mark.parametrize("name", ["RadixTree", "SlotPool", "PrefixCache"])
-def test_what_one_begins_with_has_an_example(name):
+MAIN = (
+    "RadixTree", "SlotPool", "PrefixCache", "Sequence", "Lease", "Match", "Handle", "Fence",
+    "EventLog",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_main_classes_have_an_example(name):
     assert ">>>" in getattr(radix_rs, name).__doc__

@@ -66,7 +66,12 @@ NumSlotsOption = Annotated[
 ]
 JsonOption = Annotated[
     bool,
-    typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--json",
+        metavar="",
+        help="Print one JSON object and nothing else.",
+        rich_help_panel=_OUTPUT,
+    ),
 ]
 
 
@@ -80,18 +85,24 @@ def _version(wanted: bool) -> None:
 def _main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit."),
+        typer.Option(
+            "--version", metavar="", callback=_version, is_eager=True, help="Show it and exit."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
+# Given as one line per paragraph: rich keeps the line breaks of a docstring.
 @commands.command(
+    help="Watch a model answer conversations that share a long system prompt.\n\n"
+    "Everything is computed twice, without the cache and with it, taking the likeliest token each "
+    "time. The exit code is 1 if a single token differs.",
     epilog="Examples:\n\n"
     "[cyan]radix-rs demo[/]\n\n"
     "[cyan]radix-rs demo --page-size 16[/]\n\n"
     "[cyan]radix-rs demo --model ./my-model --dtype bfloat16[/]\n\n"
-    "[cyan]radix-rs demo --json | jq .token_hit_rate[/]"
+    "[cyan]radix-rs demo --json | jq .token_hit_rate[/]",
 )
 def demo(
     model: ModelOption = None,
@@ -111,11 +122,7 @@ def demo(
     ] = 128,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a model answer conversations that share a long system prompt.
-
-    Everything is computed twice, without the cache and with it, taking the likeliest token each
-    time. The exit code is 1 if a single token differs.
-    """
+    """Watch a model answer conversations that share a long system prompt."""
     with one_line_errors():
         from radix_rs.cli.demo import run_demo
 
@@ -152,7 +159,9 @@ def generate(
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Continue the text as it stands, without the chat template."),
+        typer.Option(
+            "--raw", metavar="", help="Continue the text as it stands, without the chat template."
+        ),
     ] = False,
     model: ModelOption = None,
     dtype: Annotated[
@@ -168,13 +177,22 @@ def generate(
     num_slots: NumSlotsOption = None,
     no_prefix_caching: Annotated[
         bool,
-        typer.Option("--no-prefix-caching", help="Compute everything anew.", rich_help_panel=_POOL),
+        typer.Option(
+            "--no-prefix-caching",
+            metavar="",
+            help="Compute everything anew.",
+            rich_help_panel=_POOL,
+        ),
     ] = False,
     max_tokens: Annotated[
         int, typer.Option(help="New tokens at most.", rich_help_panel=_SAMPLING)
     ] = 128,
     temperature: Annotated[
-        float, typer.Option(help="0 takes the likeliest token.", rich_help_panel=_SAMPLING)
+        float,
+        typer.Option(
+            help="0 takes the likeliest token. SamplingParams of the API has 1.0.",
+            rich_help_panel=_SAMPLING,
+        ),
     ] = 0.0,
     top_p: Annotated[
         float,
@@ -203,6 +221,7 @@ def generate(
         bool,
         typer.Option(
             "--ignore-eos",
+            metavar="",
             help="Go on after the model's end-of-sequence token.",
             rich_help_panel=_SAMPLING,
         ),
@@ -213,7 +232,10 @@ def generate(
     no_stream: Annotated[
         bool,
         typer.Option(
-            "--no-stream", help="Print when all is there, not as it comes.", rich_help_panel=_OUTPUT
+            "--no-stream",
+            metavar="",
+            help="Print when all is there, not as it comes.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = False,
     as_json: JsonOption = False,

@@ -166,8 +166,10 @@ def print_outcome(outcome: Outcome) -> None:
 
 def _print_conversations(console: Console, outcome: Outcome) -> None:
     header = ("prompt", "reused", "without", "with")
-    console.print(_line(Text("tokens of the prompt, and time to the first token"), *header, "dim"))
+    console.print(_line(Text("tokens, and time to the first token"), *header, "dim"))
     for index, talk in enumerate(outcome.talks):
+        if index:
+            console.print()
         for turn, question in enumerate(talk.turns):
             cold = outcome.cold.answers[turn][index]
             warm = outcome.warm.answers[turn][index]
@@ -213,7 +215,7 @@ def _numbers(outcome: Outcome) -> Table:
     )
     for turn in range(len(warm.answers)):
         table.add_row(
-            f"{_ORDINALS[turn]} turn, first token",
+            f"{_ORDINALS[turn]} turns, mean first token",
             _duration(cold.ttft_s(turn)),
             _duration(warm.ttft_s(turn)),
             _speedup(cold.ttft_s(turn), warm.ttft_s(turn)),

@@ -49,7 +49,10 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
         else:
             text = argument
     except OSError as error:
-        raise InvalidInputError(f"cannot read the prompt: {error}") from error
+        place = "standard input" if file is None else file
+        raise InvalidInputError(
+            f"cannot read the prompt: {place}: {error.strerror or error}"
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"the prompt is no text in UTF-8: {error}") from error
     text = text.removesuffix("\n")
@@ -150,9 +153,10 @@ def _print_usage(outputs: list[RequestOutput]) -> None:
     usage = outputs[0].usage
     num_tokens = sum(output.usage.completion_tokens for output in outputs)
     ttft = "" if usage.ttft_s is None else f", first after {usage.ttft_s * 1e3:,.0f} ms"
+    new = "new" if len(outputs) == 1 else f"new in all {len(outputs)} continuations together"
     reasons = ", ".join(sorted({output.finish_reason or "abort" for output in outputs}))
     Console(stderr=True, soft_wrap=True).print(
-        f"{usage.prompt_tokens:,} prompt tokens, {num_tokens:,} new{ttft}, end: {reasons}",
+        f"{usage.prompt_tokens:,} prompt tokens, {num_tokens:,} {new}{ttft}, end: {reasons}",
         style="dim",
         highlight=False,
     )

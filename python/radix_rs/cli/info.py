@@ -158,7 +158,8 @@ def _render(facts: dict[str, Any]) -> Group:
 
 def _device_line(device: dict[str, Any]) -> str:
     if "threads" in device:
-        return f"{device['name']}, {device['threads']} threads"
+        threads = device["threads"]
+        return f"{device['name']}, {threads} thread{'' if threads == 1 else 's'}"
     return f"{device['name']}, {device['what']}, {device['memory_bytes'] / 2**30:.0f} GiB"
 
 

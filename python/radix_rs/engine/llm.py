@@ -65,6 +65,15 @@ class LLM:
     ------
     InvalidInputError
         If an argument is out of range, or the model cannot be found, read or served.
+
+    Examples
+    --------
+    >>> with LLM(num_slots=1024) as llm:
+    ...     chat = [{"role": "user", "content": "Why is the sky blue?"}]
+    ...     params = SamplingParams(temperature=0, max_tokens=8)
+    ...     (output,) = llm.generate(chat, params, progress=False)
+    >>> output.usage.completion_tokens
+    8
     """
 
     def __init__(
@@ -87,6 +96,7 @@ class LLM:
         from radix_rs import PrefixCache
 
         self._closed = False
+        self._name = "embedded model" if model is None else str(model)
         self._lock = threading.Lock()
         self._model = load_model(model, dtype=dtype, device=device)
         stored = self._model.dtype if kv_dtype == "auto" else torch_dtype(kv_dtype)
@@ -140,11 +150,12 @@ class LLM:
         ----------
         prompts
             A text, a list of token ids, a list of messages (``{"role": ..., "content": ...}``),
-            or a list of these.
+            or a list of these. A text is continued as it stands, without a chat template; for a
+            chat model give messages.
         sampling_params
             For all prompts, or one for each; None for the defaults.
         progress
-            Show a bar.
+            Show a bar, if standard error is a terminal.
 
         Returns
         -------
@@ -198,7 +209,8 @@ class LLM:
         Parameters
         ----------
         prompt
-            A text, a list of token ids, or a list of messages.
+            A text, a list of token ids, or a list of messages. A text is continued as it stands,
+            without a chat template; for a chat model give messages.
         sampling_params
             How it is continued; ``n`` must be 1.
 
@@ -240,6 +252,16 @@ class LLM:
             self._closed = True
             self._engine.abort_all()
             del self._engine, self._pool, self._model
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"LLM({self._name!r}, closed)"
+        cache = self._cache
+        return (
+            f"LLM({self._name!r}, dtype={str(self._model.dtype).removeprefix('torch.')}, "
+            f"device={self._model.device}, num_slots={cache.pool.num_slots}, "
+            f"page_size={cache.page_size}, max_len={self._max_len})"
+        )
 
     def __enter__(self) -> LLM:
         return self

@@ -7,14 +7,14 @@ from typing import Any
 
 
 class Progress:
-    """Counts finished requests and shows tokens per second; silent if not wanted.
+    """Counts finished requests and shows tokens per second; silent if not wanted, or nobody looks.
 
     Parameters
     ----------
     total
         Requests.
     is_shown
-        Whether there is a bar at all.
+        Whether there is a bar at all; where standard error is no terminal there is none.
     """
 
     def __init__(self, total: int, *, is_shown: bool) -> None:
@@ -22,7 +22,10 @@ class Progress:
         if is_shown and total:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=total, unit="request", desc="generating", leave=False)
+            # None: shown on a terminal only, not in pipes and logs.
+            self._bar = tqdm(
+                total=total, unit="request", desc="generating", leave=False, disable=None
+            )
 
     def update(self, num_finished: int, num_tokens: int) -> None:
         """Show how far it is.
@@ -34,7 +37,7 @@ class Progress:
         num_tokens
             Tokens sampled so far, over all requests.
         """
-        if self._bar is None:
+        if self._bar is None or self._bar.disable:
             return
         seconds = self._bar.format_dict["elapsed"]
         rate = num_tokens / seconds if seconds else 0.0

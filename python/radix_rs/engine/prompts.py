@@ -49,7 +49,8 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> NDArra
     Raises
     ------
     InvalidInputError
-        If the prompt is empty, is of another kind, or holds an id that the model does not know.
+        If the prompt is empty, is of another kind, holds an id that the model does not know, or a
+        message without a role and a content that are strings.
     """
     if _is_ids(prompt):
         ids = np.asarray(prompt)
@@ -78,6 +79,12 @@ def _encode_text(prompt: Any, tokenizer: Any) -> list[int]:
         return list(tokenizer(prompt).input_ids)
     if getattr(tokenizer, "chat_template", None) is None:
         raise InvalidInputError("this model has no chat template: give a text or token ids")
+    for position, message in enumerate(prompt):
+        for key in ("role", "content"):
+            if not isinstance(message.get(key), str):
+                raise InvalidInputError(
+                    f"message {position} needs a {key!r} that is a string", position
+                )
     try:
         text = tokenizer.apply_chat_template(
             list(prompt), tokenize=False, add_generation_prompt=True

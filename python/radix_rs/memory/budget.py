@@ -58,23 +58,28 @@ def num_slots_for(
         If not exactly one measure is given, or it does not hold a single page, or there are none.
     """
     if page_size < 1:
-        raise InvalidInputError(f"page_size must be at least 1, not {page_size}")
-    given = [measure for measure in (num_slots, kv_bytes, kv_share) if measure is not None]
+        raise InvalidInputError(f"page_size is {page_size}; it must be at least 1")
+    measures = {"num_slots": num_slots, "kv_bytes": kv_bytes, "kv_share": kv_share}
+    given = {name: measure for name, measure in measures.items() if measure is not None}
     if len(given) != 1:
-        raise InvalidInputError("give exactly one of num_slots, kv_bytes and kv_share")
+        how_many = "at most one of" if given else "one of"
+        raise InvalidInputError(f"give {how_many} num_slots, kv_bytes and kv_share")
+    ((name, measure),) = given.items()
     if num_slots is not None:
+        if num_slots < 1:
+            raise InvalidInputError(f"num_slots is {num_slots}; it must be at least 1")
         slots = -(-num_slots // page_size) * page_size
     else:
         if kv_share is not None:
             if not 0.0 < kv_share <= 1.0:
-                raise InvalidInputError(f"kv_share must be in (0, 1], not {kv_share}")
+                raise InvalidInputError(f"kv_share is {kv_share}; it must be in (0, 1]")
             kv_bytes = int(kv_share * free_bytes(device or torch.device("cpu")))
         assert kv_bytes is not None
         slots = kv_bytes // (bytes_per_token * page_size) * page_size
     if slots < page_size:
         raise InvalidInputError(
-            f"a KV pool of {given[0]} does not hold one page of {page_size} tokens "
-            f"({bytes_per_token} bytes each)"
+            f"{name} is {measure}; one page of {page_size} tokens needs "
+            f"{bytes_per_token * page_size} bytes"
         )
     return slots
 

@@ -143,9 +143,14 @@ def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
-    except RuntimeError as error:
+        place = torch.device(device)
+    except (RuntimeError, TypeError) as error:
         raise InvalidInputError(f"{device!r} is not a device: {error}") from error
+    try:  # torch says only when it is used that a device is not there, and in many ways
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidInputError(f"there is no device {str(place)!r} here") from error
+    return place
 
 
 def _dtype(dtype: str | torch.dtype, config: Any, device: torch.device) -> torch.dtype:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 from radix_rs.errors import InvalidInputError
 
@@ -38,7 +41,7 @@ class SamplingParams:
     Raises
     ------
     InvalidInputError
-        If a number is out of its range.
+        If a value is of another type or out of its range.
     """
 
     temperature: float = 1.0
@@ -53,25 +56,53 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        else:
-            object.__setattr__(self, "stop", tuple(self.stop))
-        if "" in self.stop or not all(isinstance(text, str) for text in self.stop):
-            raise InvalidInputError("stop must be strings of at least one character")
-        for name, is_valid in (
-            ("temperature", 0.0 <= self.temperature < float("inf")),
-            ("top_p", 0.0 < self.top_p <= 1.0),
-            ("top_k", self.top_k >= 0),
-            ("min_p", 0.0 <= self.min_p <= 1.0),
-            ("max_tokens", self.max_tokens >= 1),
-            ("n", self.n >= 1),
-            ("logprobs", self.logprobs is None or self.logprobs >= 0),
+        object.__setattr__(self, "stop", _stop(self.stop))
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidInputError(f"ignore_eos is {self.ignore_eos!r}; it must be a bool")
+        for name, low, is_optional in (
+            ("top_k", 0, False),
+            ("max_tokens", 1, False),
+            ("n", 1, False),
+            ("logprobs", 0, True),
+            ("seed", None, True),
+        ):
+            _check_int(name, getattr(self, name), low, is_optional=is_optional)
+        _check_number("temperature", self.temperature)
+        _check_number("top_p", self.top_p)
+        _check_number("min_p", self.min_p)
+        for name, is_valid, allowed in (
+            ("temperature", 0.0 <= self.temperature < float("inf"), "at least 0 and finite"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "in (0, 1]"),
+            ("min_p", 0.0 <= self.min_p <= 1.0, "in [0, 1]"),
         ):
             if not is_valid:
-                raise InvalidInputError(f"{name} cannot be {getattr(self, name)}")
+                raise InvalidInputError(f"{name} is {getattr(self, name)}; it must be {allowed}")
 
     @property
     def is_greedy(self) -> bool:
         """Whether the most likely token is taken."""
         return self.temperature == 0.0 or self.top_k == 1
+
+
+def _stop(stop: Any) -> tuple[str, ...]:
+    texts = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise InvalidInputError(f"stop is {stop!r}; it must be a str or a sequence of str")
+    if "" in texts:
+        raise InvalidInputError("stop holds an empty string; each must have a character")
+    return tuple(texts)
+
+
+def _check_int(name: str, value: Any, low: int | None, *, is_optional: bool) -> None:
+    if value is None and is_optional:
+        return
+    kind = "an int or None" if is_optional else "an int"
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InvalidInputError(f"{name} is {value!r}; it must be {kind}")
+    if low is not None and int(value) < low:
+        raise InvalidInputError(f"{name} is {value}; it must be at least {low}")
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise InvalidInputError(f"{name} is {value!r}; it must be a number")
