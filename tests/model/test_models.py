@@ -178,6 +178,31 @@ def test_broken_weights_are_said_to_be(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = {name: w for name, w in load_file(file).items() if "layers.1.mlp" not in name}
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"lacks model\.layers\.1\.mlp\.down_proj\.weight"):
+        load_model(tmp_path)
+
+
+def test_weights_of_another_architecture_are_said_not_to_fit(tmp_path: Path) -> None:
+    AutoModelForCausalLM.from_config(LlamaConfig(**TINY)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    write_config(tmp_path, **{**config, "model_type": "qwen3", "architectures": None})
+    with pytest.raises(ModelLoadError, match=r"lacks .*norm.* more; is this the right"):
+        load_model(tmp_path)
+
+
+def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
+    config = LlamaConfig(**TINY, tie_word_embeddings=True)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    assert load_model(tmp_path).vocab_size == 64
+
+
 def test_a_name_is_taken_for_one_on_the_hub() -> None:
     source = find_source("owner/name")
     assert source.name == "owner/name"

@@ -232,10 +232,13 @@ def test_a_system_prompt_comes_first():
         (("x", "--temperature", "-1"), "temperature is -1.0; it must be at least 0"),
         (("x", "--max-tokens", "0"), "max_tokens is 0; it must be at least 1"),
         (("x", "--threads", "0"), "threads cannot be 0"),
+        (("x", "--threads", "100000"), "threads cannot be 100000"),
         (("x", "--page-size", "3"), "page_size is 3"),
         (("x", "--num-slots", "0"), "num_slots is 0;"),
         (("x", "--dtype", "int3"), "int3"),
         (("x", "--device", "toaster"), "'toaster'"),
+        (("x", "--device", "meta"), "'meta'"),
+        (("a \udcff b",), "UTF-8"),
         (("x", "--model", "./nowhere"), "nowhere"),
         (("word " * 9000,), "leaves no room"),
     ],
@@ -297,6 +300,59 @@ def test_an_interrupt_ends_without_a_traceback():
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert only_line(errors) == "interrupted"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a POSIX shell and /dev/full")
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("generate <&-", 2, "error: there is no prompt: standard input is closed"),
+        ("generate x --max-tokens 2 >&-", 1, "error: standard output is closed"),
+        ("info --json >&-", 1, "error: standard output is closed"),
+        ("info >/dev/full", 1, "No space left"),
+        ("--help >/dev/full", 1, "No space left"),
+        ("generate x --max-tokens 2 >/dev/full", 1, "No space left"),
+        ("generate x --max-tokens 2 --json >/dev/full", 1, "No space left"),
+        ("demo --max-tokens 1 --json >/dev/full", 1, "No space left"),
+        ("demo --max-tokens 1 >/dev/full", 1, "No space left"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_one_line(arguments: str, code: int, message: str):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m radix_rs.cli {arguments}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    line = only_line(done.stderr)
+    assert line.startswith("error: ")
+    assert message in line
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_closed_standard_error_is_no_fault(answer: str):
+    line = f"{sys.executable} -m radix_rs.cli generate '{QUESTION}' --max-tokens 12 2>&-"
+    done = subprocess.run(["sh", "-c", line], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, answer + "\n")
+
+
+def test_an_interrupt_while_modules_are_loaded_ends_without_a_traceback():
+    code = """
+import builtins, sys
+from radix_rs.cli import app
+load, wanted = builtins.__import__, sys.argv[1]
+def interrupted(name, *rest):
+    if name == wanted:
+        raise KeyboardInterrupt
+    return load(name, *rest)
+builtins.__import__ = interrupted
+sys.argv = ["radix-rs", "generate", "x"]
+app()
+"""
+    for module in ("radix_rs.cli.commands", "torch"):
+        command = [sys.executable, "-c", code, module]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 130
+        assert only_line(done.stderr) == "interrupted"
 
 
 # --- demo -----------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import ctypes
+import sys
 
 import numpy as np
 import pytest
@@ -70,6 +72,10 @@ GOOD = {
     "memoryview": memoryview(array.array("l", TOKENS)),
     "strided memoryview": memoryview(array.array("i", [5, 0, 6, 0, 7, 0, 8, 0]))[::2],
     "bytes as int32": memoryview(np.array(TOKENS, np.int32).tobytes()).cast("i"),
+    "explicit byte order": np.array(
+        TOKENS, np.dtype(np.int32).newbyteorder("<" if sys.byteorder == "little" else ">")
+    ),
+    "ctypes": (ctypes.c_int32 * 4)(*TOKENS),
     "dlpack": ByDLPack(np.array(TOKENS)),
     "array interface": ByInterface(np.array(TOKENS)),
     "list": TOKENS,
@@ -233,6 +239,30 @@ def test_a_list_that_shrinks_while_it_is_read():
     tree = RadixTree()
     tree.insert(TOKENS, range(4))
     assert tree.match_prefix(values).length == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_an_integer_is_read_is_passed_on(tree, error):
+    class Interrupted:
+        def __index__(self):
+            raise error
+
+    with pytest.raises(error):
+        tree.match_prefix([5, Interrupted()])
+    with pytest.raises(error):
+        tree.evict(Interrupted())
+
+
+@pytest.mark.parametrize("protocol", ["__dlpack__", "__array_interface__"])
+def test_a_protocol_that_fails_is_a_typed_error(tree, protocol):
+    def fail(self):
+        raise OSError("gone")
+
+    broken = type("Broken", (), {protocol: property(fail)})()
+    with pytest.raises(InvalidInputError, match="no readable memory: gone"):
+        tree.match_prefix(broken)
+    with pytest.raises(InvalidInputError, match="no readable memory: gone"):
+        PrefixCache(8).begin([1], out=broken)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**63, -(2**70)])

@@ -101,3 +101,60 @@ def test_a_row_stays_where_it_is_when_its_tensor_gets_other_memory():
     sequence.reserve(2)
     assert sequence.slots.tolist() == [0, 1, 2, 3, 4]
     assert row.tolist() == [0] * 8
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda n: torch.zeros(n, dtype=torch.int32)[:], lambda n: torch.zeros(n, dtype=torch.int32)],
+)
+def test_the_tensor_of_a_row_refuses_to_be_resized(make):
+    row = make(64)
+    cache = PrefixCache(64)
+    sequence = cache.begin([1, 2, 3], out=row)
+    view = sequence.reserve(3)
+    with pytest.raises(RuntimeError, match="not resizable"):
+        row.resize_(1 << 20)
+    with pytest.raises(RuntimeError, match="not resizable"):
+        row.untyped_storage().resize_(0)
+    row.set_(torch.zeros(0, dtype=torch.int32))
+    sequence.reserve(40)
+    assert view.tolist() == [0, 1, 2]
+    assert sequence.slots.tolist() == list(range(43))
+
+
+def test_a_tensor_may_get_other_memory_while_it_is_read():
+    import threading
+
+    size = 200_000
+    base = torch.arange(size, dtype=torch.int32)
+    tokens = base.clone()
+    tree = RadixTree()
+    tree.insert(base, base)
+    done = threading.Event()
+
+    def replace():
+        while not done.is_set():
+            tokens.set_(base.clone())
+
+    other = threading.Thread(target=replace)
+    other.start()
+    try:
+        for _ in range(200):
+            assert tree.match_prefix(tokens).length == size
+    finally:
+        done.set()
+        other.join()
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_tensor_may_get_other_memory_while_another_argument_is_read(size):
+    class Replaces:
+        def __index__(self):
+            tokens.set_(torch.arange(size, dtype=torch.int32) + 1)
+            return 0
+
+    tokens = torch.arange(size, dtype=torch.int32)
+    tree = RadixTree()
+    tree.insert(tokens, [Replaces(), *range(1, size)])
+    assert tree.match_prefix(range(1, size + 1)).length == size
+    tree.check()

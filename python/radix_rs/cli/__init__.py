@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
-from typing import TextIO
+from contextlib import suppress
+from typing import NoReturn, TextIO
 
 __all__ = ["app"]
 
 
 def app() -> None:
     """Run the command with the arguments of the process; ends it with an exit code."""
+    if sys.stderr is None:  # closed, so there is nobody to talk to
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stdout is None:
+        _end("error: standard output is closed", 1)
+    try:
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        _end("interrupted", 130)
+    except OSError as error:
+        # Python would try once more to get rid of what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end("" if isinstance(error, BrokenPipeError) else f"error: {error}", 1)
+
+
+def _run() -> None:
     try:
         from radix_rs.cli.commands import commands
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "radix_rs":
             raise
-        sys.stderr.write(
+        _end(
             f"error: the command radix-rs needs the package {package!r}: "
-            'pip install "radix-rs[cli]" brings it\n'
+            'pip install "radix-rs[cli]" brings it',
+            2,
         )
-        raise SystemExit(2) from None
     for stream in (sys.stdout, sys.stderr):
         _never_fail(stream)
     commands(prog_name="radix-rs")
+
+
+def _end(line: str, code: int) -> NoReturn:
+    if line:
+        with suppress(OSError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+    raise SystemExit(code) from None
 
 
 def _never_fail(stream: TextIO) -> None:

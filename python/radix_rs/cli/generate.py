@@ -37,6 +37,8 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
     """
     if argument is not None and file is not None:
         raise InvalidInputError("give the prompt as an argument or with --file, not both")
+    if sys.stdin is None and file is None and argument in (None, _STDIN):
+        raise InvalidInputError("there is no prompt: standard input is closed")
     if argument is None and file is None and sys.stdin.isatty():
         raise InvalidInputError(
             "there is no prompt: give one as an argument, with --file, or on standard input"
@@ -48,12 +50,13 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
             text = sys.stdin.read()
         else:
             text = argument
+        text.encode()  # bytes that are no text come as lone surrogates
     except OSError as error:
         place = "standard input" if file is None else file
         raise InvalidInputError(
             f"cannot read the prompt: {place}: {error.strerror or error}"
         ) from error
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise InvalidInputError(f"the prompt is no text in UTF-8: {error}") from error
     text = text.removesuffix("\n")
     if not text.strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from radix_rs.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from radix_rs import LLM
+
+# So many may be asked for even where there are fewer processors.
+_THREADS = 64
 
 
 @contextmanager
@@ -41,6 +45,9 @@ def open_llm(model: str | None, *, threads: int | None = None, **options: Any) -
 
     if threads is not None and threads < 1:
         raise InvalidInputError(f"threads cannot be {threads}")
+    most = max(_THREADS, os.cpu_count() or 1)
+    if threads is not None and threads > most:
+        raise InvalidInputError(f"threads cannot be {threads}: at most {most} are of use here")
     logging.set_verbosity_error()
     warnings.filterwarnings("ignore", module="transformers")
     before = torch.get_num_threads()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import typer
 from rich.console import Console
@@ -24,6 +25,9 @@ def one_line_errors() -> Iterator[None]:
     """
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # whoever read has enough: not worth a word
     except KeyboardInterrupt:
         _say("interrupted", style="yellow")
         raise typer.Exit(INTERRUPTED) from None
@@ -33,9 +37,13 @@ def one_line_errors() -> Iterator[None]:
     except RadixError as error:
         _say(f"error: {error}")
         raise typer.Exit(FAILED) from None
+    except OSError as error:  # the output takes no more, say
+        _say(f"error: {error}")
+        raise typer.Exit(FAILED) from None
 
 
 def _say(message: str, style: str = "red") -> None:
     head, colon, rest = message.partition(":")
     console = Console(stderr=True, soft_wrap=True)
-    console.print(Text.assemble((head + colon, f"bold {style}"), rest.replace("\n", " ")))
+    with suppress(OSError):  # then the exit code has to do
+        console.print(Text.assemble((head + colon, f"bold {style}"), rest.replace("\n", " ")))

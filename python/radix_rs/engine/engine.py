@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from radix_rs.attention import Span
 from radix_rs.engine.job import Job
 from radix_rs.model import ModelRunner, Sampled, sample
-from radix_rs.scheduler import Scheduler, Work
+from radix_rs.scheduler import Scheduler
 
 
 class Engine:
@@ -42,8 +43,11 @@ class Engine:
         If it fails, at any point, nothing is lost but the step: the jobs are as before it, and
         can be stepped again or aborted.
         """
+        self._catch_up()
         work = self._scheduler.schedule()
-        assert work, "a step without work: requests wait for something that nobody computes"
+        assert work or not self._jobs, "requests wait for something that nobody computes"
+        if not work:
+            return
         tokens: list[NDArray[np.integer[Any]] | list[int]] = []
         spans = []
         wanted = []
@@ -56,25 +60,52 @@ class Engine:
                 wanted.append(index)
         logits = self._runner.forward(np.concatenate(tokens, dtype=np.int64), spans, wanted)
         jobs = [self._jobs[id(work[index].request)] for index in wanted]
-        sampled = [] if logits is None else sample(logits, [job.draw() for job in jobs])
-        self._record(work, jobs, sampled)
+        sampled = [] if logits is None else self._sample(logits, jobs)
+        self._scheduler.commit(work)
+        for job, one in zip(jobs, sampled, strict=True):
+            if one is not None:
+                job.sampled.append(one)
+        self._catch_up()
 
     def abort(self, job: Job) -> None:
         """End a job at any moment; harmless if it has ended."""
-        if self._jobs.pop(id(job.request), None) is not None:
+        if id(job.request) in self._jobs:
             self._scheduler.abort(job.request)
             job.finish("abort")
+            self._jobs.pop(id(job.request), None)
 
     def abort_all(self) -> None:
         """End all jobs."""
         for job in tuple(self._jobs.values()):
             self.abort(job)
 
-    def _record(self, work: list[Work], jobs: list[Job], sampled: list[Sampled]) -> None:
-        self._scheduler.commit(work)
-        for job, one in zip(jobs, sampled, strict=True):
-            self._scheduler.append(job.request, one.token)
-            job.take(one)
+    @staticmethod
+    def _sample(logits: Tensor, jobs: list[Job]) -> list[Sampled | None]:
+        """Choose the next tokens; a job for which that fails fails alone."""
+        try:
+            return [*sample(logits, [job.draw() for job in jobs])]
+        except Exception:
+            chosen: list[Sampled | None] = []
+            for row, job in enumerate(jobs):
+                try:
+                    chosen += sample(logits[row : row + 1], [job.draw()])
+                except Exception as error:  # whatever its parameters led to, it is its owner's
+                    job.fail(error)
+                    chosen.append(None)
+            return chosen
+
+    def _catch_up(self) -> None:
+        """Draw the consequences of what was sampled, in this step or before it was interrupted."""
+        for job in tuple(self._jobs.values()):
+            request = job.request
+            if len(request.output) < len(job.sampled):
+                for one in job.sampled[len(request.output) :]:
+                    self._scheduler.append(request, one.token)
+            if job.has_news:
+                job.take()
             if job.finish_reason is not None:
-                del self._jobs[id(job.request)]
-                self._scheduler.finish(job.request)
+                if job.error is None:
+                    self._scheduler.finish(request)
+                else:
+                    self._scheduler.abort(request)
+                self._jobs.pop(id(request), None)

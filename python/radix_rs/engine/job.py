@@ -43,6 +43,11 @@ class Job:
         Its own, derived from that of its parameters.
     finish_reason
         None while it goes on.
+    sampled
+        What was sampled for it so far. Everything else that a token entails follows from this
+        list, so a step that is interrupted between the two is made up for by the next one.
+    error
+        Why it could not go on, for its owner to raise.
     """
 
     def __init__(
@@ -61,13 +66,15 @@ class Job:
         base = secrets.randbits(64) if params.seed is None else params.seed
         self.seed = base + (index << 32)
         self.finish_reason: str | None = None
+        self.sampled: list[Sampled] = []
+        self.error: Exception | None = None
         self._eos = frozenset() if params.ignore_eos else eos_token_ids
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, prompt.tolist())
         self._watch = StopWatch(params.stop)
         # Text of every single token costs; without stop strings and readers it comes at the end.
         self._reads_text = is_streamed or bool(params.stop)
         self._num_read = 0
-        self._logprobs: list[dict[int, float]] = []
+        self._num_taken = 0
         self._submitted_s = time.perf_counter()
         self._first_token_s: float | None = None
 
@@ -75,18 +82,28 @@ class Job:
         """Return what its next token depends on beside logits."""
         return Draw(self.params, self.seed, len(self.request.output))
 
-    def take(self, sampled: Sampled) -> None:
-        """Take note of the token that was just appended to the request."""
+    @property
+    def has_news(self) -> bool:
+        """Whether tokens were sampled that it has not taken note of."""
+        return self._num_taken < len(self.sampled)
+
+    def take(self) -> None:
+        """Take note of the tokens that were appended to the request since the last time."""
         if self._first_token_s is None:
             self._first_token_s = time.perf_counter()
-        if sampled.logprobs is not None:
-            self._logprobs.append(sampled.logprobs)
         if self._reads_text:
             self._read_text()
-        if self._watch.is_stopped or sampled.token in self._eos:
-            self.finish("stop")
-        elif len(self.request.output) >= self.request.max_output:
+        for sampled in self.sampled[self._num_taken :]:
+            if self._watch.is_stopped or sampled.token in self._eos:
+                self.finish("stop")
+        if len(self.request.output) >= self.request.max_output:
             self.finish("length")
+        self._num_taken = len(self.sampled)
+
+    def fail(self, error: Exception) -> None:
+        """End it for a reason of its own."""
+        self.error = error
+        self.finish("abort")
 
     def finish(self, reason: str) -> None:
         """End it and make all its text known."""
@@ -105,7 +122,7 @@ class Job:
             text=self._watch.text,
             token_ids=tuple(self.request.output),
             finish_reason=self.finish_reason,
-            logprobs=None if self.params.logprobs is None else tuple(self._logprobs),
+            logprobs=self._logprobs(),
             usage=Usage(
                 prompt_tokens=self.request.num_prompt,
                 cached_tokens=self.request.cached_tokens,
@@ -113,6 +130,11 @@ class Job:
                 ttft_s=ttft_s,
             ),
         )
+
+    def _logprobs(self) -> tuple[dict[int, float], ...] | None:
+        if self.params.logprobs is None:
+            return None
+        return tuple(one.logprobs for one in self.sampled if one.logprobs is not None)
 
     def _read_text(self) -> None:
         new = self.request.output[self._num_read :]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from radix_rs.engine.job import Job
 from radix_rs.engine.output import EngineStats, RequestOutput
 from radix_rs.engine.progress import Progress
 from radix_rs.engine.prompts import encode_prompt, split_prompts
+from radix_rs.engine.turns import Turns
 from radix_rs.errors import InvalidInputError, RadixError
 from radix_rs.memory import KVPool, num_slots_for, torch_dtype
 from radix_rs.memory.pool import bytes_per_token
@@ -45,7 +45,9 @@ class LLM:
         Size of the KV pool: in tokens, in bytes, or as a share of the free memory; at most one
         of them. Without any it is a share, bounded by what ``max_running`` texts can use.
     dtype
-        What to compute in: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``.
+        What to compute in: ``"float32"``, ``"bfloat16"``, ``"float16"``, or ``"auto"``: what the
+        weights are stored in. In float32 the cache changes no token; with fewer bits the order of
+        additions can decide between tokens that are all but equally likely.
     device
         A torch device, or ``"auto"``.
     kv_dtype
@@ -97,7 +99,7 @@ class LLM:
 
         self._closed = False
         self._name = "embedded model" if model is None else str(model)
-        self._lock = threading.Lock()
+        self._turns = Turns(self._end)
         self._model = load_model(model, dtype=dtype, device=device)
         stored = self._model.dtype if kv_dtype == "auto" else torch_dtype(kv_dtype)
         shapes = [layer.shape for layer in self._model.layers]
@@ -125,11 +127,13 @@ class LLM:
     @property
     def tokenizer(self) -> Any | None:
         """The transformers tokenizer of the model, None if it has none."""
+        self._check_open()
         return self._model.tokenizer
 
     @property
     def vocab_size(self) -> int:
         """Token ids are below this."""
+        self._check_open()
         return self._model.vocab_size
 
     @property
@@ -178,13 +182,13 @@ class LLM:
             for job in self._jobs(prompt, one, is_streamed=False)
         ]
         try:
-            with self._lock:
+            with self._turns:
                 for job in jobs:
                     self._engine.submit(job)
             with Progress(len(jobs), is_shown=progress) as bar:
                 running = jobs
                 while running:
-                    with self._lock:
+                    with self._turns:
                         # Another thread may have brought it to its end meanwhile.
                         if running[0].finish_reason is None:
                             self._engine.step()
@@ -196,6 +200,9 @@ class LLM:
         except BaseException:
             self._abort(jobs)
             raise
+        for job in jobs:
+            if job.error is not None:
+                raise job.error
         return [job.output() for job in jobs]
 
     def stream(
@@ -233,6 +240,7 @@ class LLM:
 
     def stats(self) -> EngineStats:
         """Return what the engine has done so far."""
+        self._check_open()
         usage = self._scheduler.usage
         return EngineStats(
             num_steps=usage.num_steps,
@@ -248,7 +256,7 @@ class LLM:
         """Abort what is on its way and give model and KV pool back; twice is harmless."""
         if self._closed:
             return
-        with self._lock:
+        with self._turns:
             self._closed = True
             self._engine.abort_all()
             del self._engine, self._pool, self._model
@@ -299,13 +307,13 @@ class LLM:
 
     def _stream(self, job: Job) -> Generator[RequestOutput, None, None]:
         try:
-            with self._lock:
+            with self._turns:
                 self._check_open()
                 self._engine.submit(job)
             seen = 0
             is_over = False
             while not is_over:
-                with self._lock:
+                with self._turns:
                     # Other streams, or other threads, may have brought this one further.
                     if len(job.request.output) == seen and job.finish_reason is None:
                         self._engine.step()
@@ -313,16 +321,20 @@ class LLM:
                     seen = len(job.request.output)
                     is_over = job.finish_reason is not None
                     output = job.output()
+                if job.error is not None:
+                    raise job.error
                 if is_new or is_over:
                     yield output
         finally:
             self._abort([job])
 
     def _abort(self, jobs: Sequence[Job]) -> None:
-        with self._lock:
-            if not self._closed:
-                for job in jobs:
-                    self._engine.abort(job)
+        for job in jobs:
+            self._turns.leave(job)
+
+    def _end(self, job: Job) -> None:
+        if not self._closed:
+            self._engine.abort(job)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -334,6 +346,10 @@ def _params_for(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * len(prompts)
+    if not isinstance(params, Sequence) or not all(
+        isinstance(one, SamplingParams) for one in params
+    ):
+        raise InvalidInputError("sampling_params are SamplingParams, or a list of them")
     if len(params) != len(prompts):
         raise InvalidInputError(f"{len(params)} sampling parameters for {len(prompts)} prompts")
     return list(params)

@@ -29,7 +29,7 @@ def split_prompts(prompts: Any) -> list[Any]:
     """
     if isinstance(prompts, str) or _is_ids(prompts) or _is_messages(prompts):
         return [prompts]
-    if isinstance(prompts, Sequence | np.ndarray):
+    if isinstance(prompts, Sequence) or (isinstance(prompts, np.ndarray) and prompts.ndim):
         return list(prompts)
     raise InvalidInputError(f"a prompt is a text, token ids or messages, not {_name(prompts)}")
 
@@ -53,7 +53,12 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> NDArra
         message without a role and a content that are strings.
     """
     if _is_ids(prompt):
-        ids = np.asarray(prompt)
+        try:
+            ids = np.asarray(prompt)
+        except (ValueError, OverflowError) as error:  # a list in a list, an id beyond 64 bits
+            raise InvalidInputError(
+                f"a prompt of token ids holds something else: {error}"
+            ) from error
     elif isinstance(prompt, str) or _is_messages(prompt):
         if tokenizer is None:
             raise InvalidInputError("this model has no tokenizer: give token ids")
@@ -76,7 +81,7 @@ def encode_prompt(prompt: Any, tokenizer: Any | None, vocab_size: int) -> NDArra
 
 def _encode_text(prompt: Any, tokenizer: Any) -> list[int]:
     if isinstance(prompt, str):
-        return list(tokenizer(prompt).input_ids)
+        return list(tokenizer(_unicode(prompt)).input_ids)
     if getattr(tokenizer, "chat_template", None) is None:
         raise InvalidInputError("this model has no chat template: give a text or token ids")
     for position, message in enumerate(prompt):
@@ -92,7 +97,18 @@ def _encode_text(prompt: Any, tokenizer: Any) -> list[int]:
     except Exception as error:  # a template is a program of the model's author
         raise InvalidInputError(f"the chat template refuses the messages: {error}") from error
     # The template has written the special tokens already.
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+    return list(tokenizer(_unicode(text), add_special_tokens=False).input_ids)
+
+
+def _unicode(text: str) -> str:
+    """Return the text if it is one: half a surrogate pair has no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"a text is not valid Unicode at position {error.start}", error.start
+        ) from error
+    return text
 
 
 def _is_ids(prompt: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def load_model(
     Raises
     ------
     ModelLoadError
-        If it cannot be found or read.
+        If it cannot be found or read, or weights are missing.
     UnsupportedModelError
         If it cannot be served.
     InvalidInputError
@@ -99,13 +100,15 @@ def load_model(
     config = _read(source, "the configuration", AutoConfig.from_pretrained)
     check_config(config)
     interface.register()
-    module = _read(
+    module, loading = _read(
         source,
         "the weights",
         AutoModelForCausalLM.from_pretrained,
         dtype=_dtype(dtype, config, place),
         attn_implementation=interface.NAME,
+        output_loading_info=True,
     )
+    _check_complete(source, loading["missing_keys"])
     module = module.eval().requires_grad_(False).to(place)
     tokenizer = _load_tokenizer(source)
     layers = probe_layers(module)
@@ -139,6 +142,18 @@ def _read(source: ModelSource, what: str, read: Any, **arguments: Any) -> Any:
             logging.enable_progress_bar()
 
 
+def _check_complete(source: ModelSource, missing: Iterable[str]) -> None:
+    """Refuse weights that transformers would make up: what it calls missing is not tied either."""
+    names = sorted(missing)
+    if names:
+        place = source.gguf_file or source.name
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise ModelLoadError(
+            f"cannot read the weights of {place}: it lacks {', '.join(names[:3])}{more}; "
+            "is this the right configuration for them?"
+        )
+
+
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -146,6 +161,8 @@ def _device(device: str | torch.device) -> torch.device:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InvalidInputError(f"{device!r} is not a device: {error}") from error
+    if place.type == "meta":
+        raise InvalidInputError("nothing can be computed on the device 'meta'")
     try:  # torch says only when it is used that a device is not there, and in many ways
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

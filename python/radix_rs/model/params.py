@@ -66,7 +66,9 @@ class SamplingParams:
             ("logprobs", 0, True),
             ("seed", None, True),
         ):
-            _check_int(name, getattr(self, name), low, is_optional=is_optional)
+            object.__setattr__(
+                self, name, _as_int(name, getattr(self, name), low, is_optional=is_optional)
+            )
         _check_number("temperature", self.temperature)
         _check_number("top_p", self.top_p)
         _check_number("min_p", self.min_p)
@@ -84,6 +86,9 @@ class SamplingParams:
         return self.temperature == 0.0 or self.top_k == 1
 
 
+_MOST = 2**31 - 1
+
+
 def _stop(stop: Any) -> tuple[str, ...]:
     texts = (stop,) if isinstance(stop, str) else stop
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
@@ -93,14 +98,17 @@ def _stop(stop: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _check_int(name: str, value: Any, low: int | None, *, is_optional: bool) -> None:
+def _as_int(name: str, value: Any, low: int | None, *, is_optional: bool) -> int | None:
+    """Return a plain int: the integers of NumPy overflow where ours do not."""
     if value is None and is_optional:
-        return
+        return None
     kind = "an int or None" if is_optional else "an int"
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InvalidInputError(f"{name} is {value!r}; it must be {kind}")
-    if low is not None and int(value) < low:
-        raise InvalidInputError(f"{name} is {value}; it must be at least {low}")
+    number = int(value)
+    if low is not None and not low <= number <= _MOST:
+        raise InvalidInputError(f"{name} is {number}; it must be at least {low} and below 2**31")
+    return number
 
 
 def _check_number(name: str, value: Any) -> None:

@@ -100,6 +100,10 @@ def uniform(seed: int, step: int) -> float:
     return (_mix(mixed + step * 0x9E3779B97F4A7C15) >> 11) * 2.0**-53
 
 
+# Below, the most likely token has all the probability in 64 bits anyway.
+_COLDEST = 1e-30
+
+
 def _mix(x: int) -> int:
     x &= _MASK
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
@@ -114,9 +118,10 @@ def _draw(logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[f
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
 
-    scaled, order = torch.sort(
-        logits / column([one.temperature for one in params]).float(), dim=-1, descending=True
-    )
+    # The largest logit becomes 0, so that no temperature, however low, gives an infinity minus one.
+    shifted = logits - logits.amax(-1, keepdim=True)
+    temperature = column([one.temperature for one in params]).float().clamp_min(_COLDEST)
+    scaled, order = torch.sort(shifted / temperature, dim=-1, descending=True)
     # 64 bits: over a large vocabulary the tail is lost in a 32-bit sum.
     probs = torch.softmax(scaled, dim=-1, dtype=torch.float64)
     rank = torch.arange(probs.shape[-1], device=device)

@@ -17,6 +17,11 @@ class CacheSequence(Protocol):
         ...
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens known: the prompt and what was appended."""
+        ...
+
+    @property
     def num_computed(self) -> int:
         """Tokens whose K and V exist."""
         ...

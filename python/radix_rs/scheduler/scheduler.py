@@ -103,6 +103,7 @@ class Scheduler:
         CapacityError
             If a request is alone and still finds no slots, because something outside holds them.
         """
+        self._mend()
         work: list[Work] = []
         prefills: list[Request] = []
         budget = self._max_batch_tokens
@@ -135,8 +136,8 @@ class Scheduler:
     def append(self, request: Request, token: int) -> None:
         """Record the token that was sampled for a request."""
         assert request.sequence is not None, "a token for a request that does not run"
-        request.sequence.append((token,))
         request.output.append(token)
+        request.sequence.append((token,))
 
     def finish(self, request: Request) -> None:
         """End a request; what it computed stays cached."""
@@ -147,9 +148,10 @@ class Scheduler:
         self._end(request, keep=False)
 
     def _end(self, request: Request, *, keep: bool) -> None:
-        if request.status is Status.WAITING:
+        # Wherever it is: an interrupt may have come while it went from one list to the other.
+        if request in self._waiting:
             self._waiting.remove(request)
-        elif request.status is Status.RUNNING:
+        if request in self._running:
             self._running.remove(request)
         request.status = Status.FINISHED
         sequence, request.sequence = request.sequence, None
@@ -158,6 +160,24 @@ class Scheduler:
                 sequence.finish()
             else:
                 sequence.abort()
+
+    def _mend(self) -> None:
+        """Put right what an interrupt in the middle of a change has left.
+
+        A request is in the list that its sequence says, and its sequence has its tokens.
+        """
+        for request in tuple(self._running):
+            sequence = request.sequence
+            if sequence is None:
+                self._running.remove(request)
+                if request not in self._waiting:
+                    self._waiting.appendleft(request)
+                request.status = Status.WAITING
+            elif sequence.num_tokens != request.num_tokens:
+                if sequence.num_tokens > request.num_tokens:
+                    sequence.truncate(request.num_tokens)
+                else:
+                    sequence.append(request.tokens[sequence.num_tokens :])
 
     @staticmethod
     def _start(request: Request, sequence: CacheSequence) -> int:
@@ -210,19 +230,23 @@ class Scheduler:
         """Take the newest request off; its whole pages stay cached until someone needs them."""
         assert request is self._running[-1], "the newest one makes way"
         assert request.sequence is not None, "a running request holds a sequence"
+        sequence, request.sequence = request.sequence, None
+        self._waiting.appendleft(request)
         self._running.pop()
-        request.sequence.finish()
-        request.sequence = None
         request.status = Status.WAITING
+        sequence.finish()
         request.num_retractions += 1
         self.usage.num_retractions += 1
-        self._waiting.appendleft(request)
 
     def _admit(self, budget: int, work: list[Work]) -> None:
         """Let waiting requests join, in order, as long as tokens and slots last."""
         for request in tuple(self._waiting):
             if budget <= 0 or len(self._running) >= self._max_running:
                 break
+            if request.sequence is not None:  # admitted by a step that was interrupted then
+                self._waiting.remove(request)
+                request.status = Status.RUNNING
+                continue
             if must_wait(request):
                 continue  # those behind it may go first
             matched = self._matched(request)
@@ -267,12 +291,13 @@ class Scheduler:
         except BaseException:
             sequence.abort()
             raise
-        self._waiting.remove(request)
-        self._running.append(request)
+        # In an order that `_mend` and `_admit` can pick up at any point.
         request.refused_at = None
-        request.sequence = sequence
         request.forget_run(0)
+        self._running.append(request)
+        request.sequence = sequence
         request.status = Status.RUNNING
+        self._waiting.remove(request)
         self.usage.cached_tokens += sequence.cached_len
         if not request.was_admitted:
             request.was_admitted = True

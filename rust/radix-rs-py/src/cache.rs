@@ -90,7 +90,8 @@ impl PrefixCache {
     ///     Kept with what the sequence publishes, for policies that look at it.
     /// out : array, optional
     ///     The row that the sequence keeps its slots in: int32, contiguous, writable, on the host, long enough for all
-    ///     tokens to come. It is held until the sequence and all views of it are gone. None: memory of its own.
+    ///     tokens to come. It is held until the sequence and all views of it are gone; PyTorch refuses to resize the
+    ///     storage of a tensor from then on. None: memory of its own.
     ///
     /// Returns
     /// -------
@@ -115,9 +116,10 @@ impl PrefixCache {
         priority: i32,
         out: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Sequence> {
-        let tokens = Ints::new("tokens", tokens)?;
+        // The tokens last: reading the others may run Python code, which could move memory that is only pointed at.
         let namespace = encode(namespace)?;
         let row = out.map(row).transpose()?;
+        let tokens = Ints::new("tokens", tokens)?;
         let begun = detached(py, tokens.len(), || self.0.begin_with(&tokens, &namespace, row, priority));
         Ok(Sequence::new(begun.py()?))
     }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 /// Tokens from which on a call lets other Python threads run meanwhile. Letting go and coming back costs about as much
 /// as comparing a few hundred tokens, and much more when another thread takes over: below a few microseconds of work it
 /// only makes everybody slower.
-const WORTH_IT: usize = 8192;
+pub(crate) const WORTH_IT: usize = 8192;
 
 /// Does `work` over about `num_tokens` tokens.
 #[inline]

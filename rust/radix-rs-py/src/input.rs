@@ -4,6 +4,10 @@
 //! else has a buffer; lists, tuples and ranges are the slow path, and so is memory that is not contiguous. The core
 //! gets a pointer and reads each element once by a volatile load: a caller who writes to the array during the call
 //! gets some answer, never undefined behaviour.
+//!
+//! PyTorch may give a tensor other memory at any time; where that could happen while we look, an own NumPy view holds
+//! the storage, which PyTorch then refuses to resize. NumPy's `resize(refcheck=False)` frees memory that others look at
+//! without asking: nobody can guard against it, so it must not be called on an array during a call or while it is a row.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -11,12 +15,13 @@ use std::ops::Range;
 
 use numpy::npyffi::{self, NPY_TYPES, PyArrayObject};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyException, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyList, PyRange, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyInt, PyList, PyMemoryView, PyRange, PySlice, PyTuple};
 use pyo3::{ffi, intern};
 use radix_rs::{Atom, Error, RawSource, Source};
 
+use crate::detach::WORTH_IT;
 use crate::dlpack;
 use crate::error::{from_core, invalid, invalid_at};
 
@@ -53,6 +58,7 @@ pub(crate) fn count(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<u
     match object.extract::<isize>() {
         Ok(number) => usize::try_from(number).map_err(|_| negative(name, object)),
         Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Err(negative(name, object)),
+        Err(error) if !error.is_instance_of::<PyException>(object.py()) => Err(error),
         Err(_) => {
             let kind = object.get_type().name()?;
             Err(PyTypeError::new_err(format!("{name} must be an integer, not {kind}")))
@@ -262,10 +268,34 @@ impl Memory {
 /// keeps its address would not notice. Buffers cannot: their owner refuses while they are held.
 pub(crate) fn own_view<'py>(name: &'static str, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    if !object.hasattr(intern!(py, "__dlpack__"))? {
+    let refuse = |error| refused(name, object, error);
+    if !object.hasattr(intern!(py, "__dlpack__")).map_err(refuse)? {
         return Ok(object.clone());
     }
-    object.get_item(PySlice::full(py)).map_err(|error| refused(name, object, error))
+    let view = object.get_item(PySlice::full(py)).map_err(refuse)?;
+    // SAFETY: we are attached and `view` is alive.
+    if unsafe { npyffi::PyArray_Check(py, view.as_ptr()) } != 0 {
+        return Ok(view);
+    }
+    match dlpack::view(&view).map_err(refuse)? {
+        Some(described) => Ok(pinned(name, &view, &described)?.unwrap_or(view)),
+        None => Ok(view),
+    }
+}
+
+/// A NumPy array over the memory of a PyTorch tensor on the host. It holds the storage, as any view does, and from then
+/// on PyTorch refuses to resize the storage, which a view alone would not prevent. None if it is no such tensor.
+fn pinned<'py>(
+    name: &'static str,
+    object: &Bound<'py, PyAny>,
+    view: &dlpack::View,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    let is_ours = view.on_host && view.ndim == 1 && [dlpack::INT, dlpack::UINT].contains(&view.code);
+    if !is_ours || view.read_only || !object.hasattr(intern!(py, "untyped_storage"))? {
+        return Ok(None);
+    }
+    object.call_method0(intern!(py, "numpy")).map(Some).map_err(|error| refused(name, object, error))
 }
 
 /// The fast path: a NumPy array, by its fields. None if it is something else.
@@ -283,8 +313,9 @@ fn array(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Option<Memor
         if array.nd != 1 {
             return Err(wrong_ndim(name, array.nd as usize));
         }
-        // '=' is native; NumPy writes '<' or '>' only for the order that is not.
-        let native = descr.byteorder as u8 == b'=';
+        // '=' is native; a type that was made with an explicit order keeps that.
+        let native =
+            matches!((descr.byteorder as u8, cfg!(target_endian = "little")), (b'=', _) | (b'<', true) | (b'>', false));
         let Some(kind) = numpy_kind(descr.type_num).filter(|_| native) else {
             let dtype = object.getattr(intern!(py, "dtype"))?;
             return Err(wrong_dtype(name, &dtype.str()?.to_string_lossy(), native || descr.byteorder as u8 == b'|'));
@@ -342,13 +373,30 @@ fn described(name: &'static str, object: &Bound<'_, PyAny>) -> PyResult<Option<M
     let py = object.py();
     // SAFETY: we are attached and `object` is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0 {
-        let buffer = PyUntypedBuffer::get(object).map_err(|error| refused(name, object, error))?;
-        return self::buffer(name, buffer).map(Some);
+        let memory = match PyUntypedBuffer::get(object) {
+            Ok(buffer) => self::buffer(name, buffer)?,
+            // Arrays of ctypes leave out the strides, which a memoryview adds. They can be resized under a buffer, so
+            // they are copied.
+            Err(error) if error.is_instance_of::<PyBufferError>(py) => {
+                let view = PyMemoryView::from(object).map_err(|_| refused(name, object, error))?;
+                let buffer = PyUntypedBuffer::get(&view).map_err(|error| refused(name, object, error))?;
+                self::buffer(name, buffer)?.gathered()
+            }
+            Err(error) => return Err(refused(name, object, error)),
+        };
+        return Ok(Some(memory));
     }
     if let Some(view) = dlpack::view(object).map_err(|error| refused(name, object, error))? {
+        // From so many tokens on other threads run meanwhile.
+        if view.len >= WORTH_IT
+            && let Some(held) = pinned(name, object, &view)?
+            && let Some(memory) = array(name, &held)?
+        {
+            return Ok(Some(Memory { keep: Keep::Object(held.unbind()), ..memory }));
+        }
         return tensor(name, view).map(Some);
     }
-    if object.hasattr(intern!(py, "__array_interface__"))? {
+    if object.hasattr(intern!(py, "__array_interface__")).map_err(|error| refused(name, object, error))? {
         // NumPy reads the dictionary, without a copy, and keeps the object alive.
         let view = py
             .import(intern!(py, "numpy"))?
@@ -436,7 +484,10 @@ fn integer(name: &'static str, at: usize, object: &Bound<'_, PyAny>) -> PyResult
         let made = if object.is_instance_of::<PyBool>() {
             None
         } else {
-            object.call_method0(intern!(py, "__index__")).ok().filter(|made| made.is_instance_of::<PyInt>())
+            match object.call_method0(intern!(py, "__index__")) {
+                Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error), // an interrupt, say
+                made => made.ok().filter(|made| made.is_instance_of::<PyInt>()),
+            }
         };
         index = made.ok_or_else(|| {
             let kind = object.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());

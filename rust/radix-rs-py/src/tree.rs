@@ -142,8 +142,8 @@ impl RadixTree {
         tokens: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Match> {
-        let tokens = Ints::new("tokens", tokens)?;
         let namespace = encode(namespace)?;
+        let tokens = Ints::new("tokens", tokens)?;
         let found = detached(py, tokens.len(), || each_of!(&self.0, tree => tree.match_prefix(&tokens, &namespace)));
         Ok(Match(found))
     }
@@ -175,8 +175,8 @@ impl RadixTree {
         tokens: &Bound<'_, PyAny>,
         namespace: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Lease> {
-        let tokens = Ints::new("tokens", tokens)?;
         let namespace = encode(namespace)?;
+        let tokens = Ints::new("tokens", tokens)?;
         let held = detached(py, tokens.len(), || Ok(each_of!(&self.0, tree => tree.lock_prefix(&tokens, &namespace)?)));
         Ok(Lease::new(held.py()?))
     }
@@ -196,8 +196,8 @@ impl RadixTree {
     ///     As for `match_prefix`.
     #[pyo3(signature = (tokens, namespace=None))]
     fn touch(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>, namespace: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let tokens = Ints::new("tokens", tokens)?;
         let namespace = encode(namespace)?;
+        let tokens = Ints::new("tokens", tokens)?;
         detached(py, tokens.len(), || each!(&self.0, tree => tree.touch(&tokens, &namespace)));
         Ok(())
     }
@@ -245,9 +245,10 @@ impl RadixTree {
         lease: Option<&Bound<'_, Lease>>,
         priority: i32,
     ) -> PyResult<InsertResult> {
-        let tokens = Ints::new("tokens", tokens)?;
+        // The tokens last: reading the others may run Python code, which could move memory that is only pointed at.
         let slots = Ints::new("slots", slots)?.slots()?;
         let namespace = encode(namespace)?;
+        let tokens = Ints::new("tokens", tokens)?;
         let Some(lease) = lease else {
             let done = detached(
                 py,
