@@ -20,14 +20,25 @@ def app() -> None:
     try:
         try:
             _run()
+        except SystemExit as end:
+            if end.code:  # what went wrong has been said
+                _drop_output()
+            raise
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
         _end("interrupted", 130)
     except OSError as error:
-        # Python would try once more to get rid of what is left.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         _end("" if isinstance(error, BrokenPipeError) else f"error: {error}", 1)
+
+
+def _drop_output() -> None:
+    """Write what can be written and no more: Python would try again at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> None:
