@@ -1,7 +1,8 @@
 //! The order in which leaves go: one entry for each queued node, sorted by rank.
 //!
-//! Whoever removes an entry owns it, and with it the right to push the node again or to evict it. An entry is removed
-//! before its node is retired, so an id found here is never that of another node.
+//! Whoever removes an entry owns it, and with it the right to push the node again or to evict it. An entry carries the
+//! generation of its node: one that was pushed while its node was being merged away is taken back by its pusher, and who
+//! takes it out in between sees that it is of an earlier life.
 
 use crossbeam_skiplist::SkipSet;
 
@@ -11,6 +12,7 @@ pub(crate) struct Candidate {
     pub(crate) rank: u64,
     pub(crate) created: u64,
     pub(crate) node: u32,
+    pub(crate) generation: u32,
 }
 
 #[derive(Default)]

@@ -23,7 +23,9 @@
 //!    evictor that finds a pinned node or an inner one clears the bit on the very word it judged: if a release comes
 //!    first, that swap fails and it judges again; if the clearing comes first, the release sees no bit and pushes.
 //! 7. **Entries and reuse.** The thread that pushes an entry looks at the word afterwards; the thread that buries a node
-//!    makes it dead first and removes the entry afterwards. One of the two sees the other.
+//!    makes it dead first and removes the entry afterwards. One of the two sees the other. A third one may take the entry
+//!    out in between; it reads the word first and the generation afterwards, so if that is still the entry's, the word was
+//!    of the same life, and a live word under a guard stays in that life.
 
 use std::sync::atomic::Ordering::*;
 
@@ -408,7 +410,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     pub(crate) fn candidate(&self, id: u32, rank: u64) -> Candidate {
-        Candidate { rank, created: self.nodes.get(id).created.load(Relaxed), node: id }
+        let node = self.nodes.get(id);
+        Candidate { rank, created: node.created.load(Relaxed), node: id, generation: node.generation.load(Acquire) }
     }
 
     /// Puts the node's entry where the policy wants it. `fresh`: the caller set the `queued` bit and pushes first;

@@ -47,7 +47,12 @@ impl<A: Atom, V: Value> Core<A, V> {
                     self.evict_from(candidate, 0, true, out, &guard);
                 }
                 // somebody else took the leftover: put this one back
-                Some(candidate) => self.push(candidate.node, candidate.rank, &guard),
+                Some(candidate) => {
+                    let live = self.load(candidate.node, &guard).live();
+                    if live && self.nodes.get(candidate.node).generation.load(Acquire) == candidate.generation {
+                        self.push(candidate.node, candidate.rank, &guard);
+                    }
+                }
                 None => return,
             }
         }
@@ -66,7 +71,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let node = self.nodes.get(id);
         loop {
             let word = self.load(id, guard);
-            if !word.live() {
+            // in this order, see the seventh argument of the protocol
+            if node.generation.load(Acquire) != candidate.generation || !word.live() {
                 return Outcome::Stale;
             }
             let body = self.body(word, guard);

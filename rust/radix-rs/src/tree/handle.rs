@@ -83,11 +83,12 @@ impl<A: Atom, V: Value> Core<A, V> {
             return Err(stale);
         }
         let mut id = handle.node;
-        if self.nodes.get(id).generation.load(Acquire) != handle.generation {
-            return Err(stale);
-        }
         loop {
             let word = self.load(id, guard);
+            // After the word: then a live word was of the same life, and the guard keeps it there.
+            if id == handle.node && self.nodes.get(id).generation.load(Acquire) != handle.generation {
+                return Err(stale);
+            }
             if word.moved() {
                 self.resolve(id, guard);
                 continue;
