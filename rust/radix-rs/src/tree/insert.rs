@@ -218,7 +218,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         ns: &Namespace,
         priority: i32,
     ) -> Result<Inserted> {
-        let key = self.whole_pages(tokens, values.len(), 0)?;
+        let key = self.whole_pages(tokens, values.len())?;
         let supply = Supply { values: &values[..key.len()], base: 0, priority, checked: false };
         let guard = self.core.guard();
         if key.is_empty() {
@@ -247,7 +247,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         if !std::sync::Arc::ptr_eq(&self.core, &lease.core) {
             return Err(Error::Lease("the lease belongs to another tree".into()));
         }
-        let key = self.whole_pages(tokens, values.len(), 0)?;
+        let key = self.whole_pages(tokens, values.len())?;
         let guard = self.core.guard();
         let own = self.core.held_atoms(&lease.path, lease.length, &guard);
         if !key.starts_with(&own) {
@@ -271,7 +271,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.walk(tokens, upto, None, ns, &guard).expect("a walk without values has nothing to refuse");
     }
 
-    fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize, from: usize) -> Result<Vec<A>> {
+    fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
         if tokens.len() != num_values {
             return Err(Error::InvalidInput(format!("{} tokens, but {num_values} slots", tokens.len())));
         }
@@ -279,7 +279,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             return Err(Error::InvalidInput(format!("{} tokens are more than a path can hold", tokens.len())));
         }
         let mut key = Vec::with_capacity(tokens.len());
-        tokens.copy_to(from..tokens.len(), &mut key)?;
+        tokens.copy_to(0..tokens.len(), &mut key)?;
         key.truncate(self.core.floor(key.len()));
         Ok(key)
     }
