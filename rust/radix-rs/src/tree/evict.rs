@@ -90,7 +90,10 @@ impl<A: Atom, V: Value> Core<A, V> {
             let most = (body.end - from) as usize;
             let take = if whole { most } else { want.min(most).next_multiple_of(self.page()) };
             let keep = body.len as usize - take;
-            let path = self.has_events().then(|| self.path_of(id, body, guard));
+            let path = if self.has_events() { self.path_of(id, body, guard) } else { None };
+            if path.is_none() && self.has_events() {
+                continue; // an ancestor was joined to its own meanwhile
+            }
             let seq = self.next_event();
             let done = if keep == 0 {
                 node.swap(word, DEAD)
@@ -153,18 +156,23 @@ impl<A: Atom, V: Value> Core<A, V> {
         false
     }
 
-    /// The atoms from the root to the end of a node, and the bytes of its namespace.
-    pub(crate) fn path_of(&self, id: u32, body: &BodyData<A, V>, guard: &Guard<'_>) -> (Vec<A>, Option<Box<[u8]>>) {
+    /// The atoms from the root to the end of a node, and the bytes of its namespace; `None` if the way up changed meanwhile.
+    pub(crate) fn path_of(
+        &self,
+        id: u32,
+        body: &BodyData<A, V>,
+        guard: &Guard<'_>,
+    ) -> Option<(Vec<A>, Option<Box<[u8]>>)> {
         let mut edges = vec![body];
         let mut anchor = self.nodes.get(id).anchor.load(Relaxed);
         while anchor != 0 {
-            let Some((parent, word)) = self.locate(anchor, guard) else { break };
+            let (parent, word) = self.locate(anchor, guard)?;
             edges.push(self.body(word, guard));
             anchor = self.nodes.get(parent).anchor.load(Relaxed);
         }
         let name = edges.iter().rev().find_map(|edge| edge.name()).map(Box::from);
         let atoms = edges.iter().rev().flat_map(|edge| edge.atoms().iter().copied()).collect();
-        (atoms, name)
+        Some((atoms, name))
     }
 }
 
