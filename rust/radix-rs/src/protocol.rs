@@ -129,6 +129,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.bodies.collect(list);
             self.nodes.collect(list);
             self.branches.collect(list);
+            self.index.collect(list);
         }
     }
 
@@ -187,7 +188,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let word = Word(node.word.swap(DEAD.0, SeqCst));
         debug_assert!(word.moved());
         if word.queued() {
-            self.index.remove(self.candidate(id, node.rank.load(Acquire)));
+            self.index.remove(self.candidate(id, node.rank.load(Acquire)), guard);
         }
         self.retire_body(word.body(), None, guard);
         self.retire_node(id, guard);
@@ -425,7 +426,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let rank = self.rank(id, word, guard);
         if !fresh {
             let old = node.rank.load(Acquire);
-            if old == rank || !self.index.remove(self.candidate(id, old)) {
+            if old == rank || !self.index.remove(self.candidate(id, old), guard) {
                 return;
             }
         }
@@ -448,14 +449,14 @@ impl<A: Atom, V: Value> Core<A, V> {
         loop {
             node.rank.store(rank, SeqCst);
             let candidate = self.candidate(id, rank);
-            self.index.push(candidate);
+            self.index.push(candidate, guard);
             let word = node.load();
             if !word.live() {
-                self.index.remove(candidate);
+                self.index.remove(candidate, guard);
                 return;
             }
             let now = self.rank(id, word, guard);
-            if now == rank || word.pins() > 0 || !self.index.remove(candidate) {
+            if now == rank || word.pins() > 0 || !self.index.remove(candidate, guard) {
                 return;
             }
             rank = now;

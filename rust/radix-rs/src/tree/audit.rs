@@ -46,7 +46,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.num_nodes.load(Relaxed)
         );
         let mut entries: HashMap<u32, usize> = HashMap::new();
-        for candidate in self.index.snapshot() {
+        for candidate in self.index.snapshot(&guard) {
             *entries.entry(candidate.node).or_default() += 1;
             let rank = self.nodes.get(candidate.node).rank.load(Acquire);
             ensure!(rank == candidate.rank, "node {} is queued at {}, not {rank}", candidate.node, candidate.rank);
@@ -159,7 +159,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             num_nodes: self.num_nodes(),
             size_bytes: self.size_bytes(),
             num_candidates: core.index.len(),
-            num_retired: core.nodes.waiting() + core.bodies.waiting() + core.branches.waiting(),
+            num_retired: core.nodes.waiting() + core.bodies.waiting() + core.branches.waiting() + core.index.waiting(),
         }
     }
 }

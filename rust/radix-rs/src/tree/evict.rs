@@ -12,6 +12,9 @@ use crate::node::{BodyData, DEAD, Word};
 /// Atoms freed in one call from which on their memory is given back at once.
 const LARGE: usize = 1 << 14;
 
+/// The atoms from a root down, and the bytes of the namespace.
+pub(crate) type FullPath<A> = (Vec<A>, Option<Box<[u8]>>);
+
 /// What came of one candidate.
 enum Outcome {
     /// This many atoms were freed.
@@ -26,7 +29,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let mut freed = 0;
         while freed < want {
             let guard = self.guard();
-            let Some(candidate) = self.index.pop() else { break };
+            let Some(candidate) = self.index.pop_if(|_| true, &guard) else { break };
             if let Outcome::Freed(n) = self.evict_from(candidate, want - freed, whole, out, &guard) {
                 freed += n;
             }
@@ -40,21 +43,10 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Frees what resets left over and nobody holds.
     pub(crate) fn drain_leftovers(&self, out: &mut Vec<V>) {
-        while self.index.first().is_some_and(|candidate| candidate.rank == 0) {
+        loop {
             let guard = self.guard();
-            match self.index.pop() {
-                Some(candidate) if candidate.rank == 0 => {
-                    self.evict_from(candidate, 0, true, out, &guard);
-                }
-                // somebody else took the leftover: put this one back
-                Some(candidate) => {
-                    let live = self.load(candidate.node, &guard).live();
-                    if live && self.nodes.get(candidate.node).generation.load(Acquire) == candidate.generation {
-                        self.push(candidate.node, candidate.rank, &guard);
-                    }
-                }
-                None => return,
-            }
+            let Some(candidate) = self.index.pop_if(|candidate| candidate.rank == 0, &guard) else { return };
+            self.evict_from(candidate, 0, true, out, &guard);
         }
     }
 
@@ -156,13 +148,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         false
     }
 
-    /// The atoms from the root to the end of a node, and the bytes of its namespace; `None` if the way up changed meanwhile.
-    pub(crate) fn path_of(
-        &self,
-        id: u32,
-        body: &BodyData<A, V>,
-        guard: &Guard<'_>,
-    ) -> Option<(Vec<A>, Option<Box<[u8]>>)> {
+    /// Where the edge of a node ends; `None` if the way up changed meanwhile.
+    pub(crate) fn path_of(&self, id: u32, body: &BodyData<A, V>, guard: &Guard<'_>) -> Option<FullPath<A>> {
         let mut edges = vec![body];
         let mut anchor = self.nodes.get(id).anchor.load(Relaxed);
         while anchor != 0 {

@@ -157,7 +157,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             nodes: Arena::new(),
             bodies: Arena::new(),
             branches: Arena::new(),
-            index: Evictable::default(),
+            index: Evictable::new(),
             policy: config.policy,
             num_nodes: AtomicUsize::new(0),
             meter: Arc::new(AtomicUsize::new(0)),
@@ -429,7 +429,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             + core.branches.size_bytes()
             + core.meter.load(Relaxed)
             + tables
-            + core.index.len() * 48
+            + core.index.size_bytes()
     }
 }
 
