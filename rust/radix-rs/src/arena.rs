@@ -3,9 +3,9 @@
 //! Ids are handed out by a lock-free free list (its head carries a tag against reuse between load and swap) and
 //! come back through three retire lists, one per epoch. Id 0 means "none" everywhere.
 
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::epoch::Guard;
 
@@ -14,6 +14,9 @@ use crate::epoch::Guard;
 /// # Safety
 /// The all-zero bit pattern must be a valid value that owns nothing.
 pub(crate) unsafe trait Item {
+    /// A value as good as zeroed memory, for checkers whose atomics are more than their bits.
+    #[cfg(any(radix_loom, radix_shuttle))]
+    fn vacant() -> Self;
     /// Link for the free list and the retire lists.
     fn link(&self) -> &AtomicU32;
     /// Gives up what the object owns and makes it as good as new.
@@ -23,7 +26,7 @@ pub(crate) unsafe trait Item {
     unsafe fn recycle(&self);
 }
 
-const FIRST_BITS: u32 = 6;
+const FIRST_BITS: u32 = if cfg!(any(radix_loom, radix_shuttle)) { 3 } else { 6 };
 const CHUNKS: usize = 27;
 
 /// See the module.
@@ -48,10 +51,10 @@ fn layout<T>(chunk: usize) -> Layout {
 impl<T: Item> Arena<T> {
     pub(crate) fn new() -> Self {
         Arena {
-            chunks: [const { AtomicPtr::new(null_mut()) }; CHUNKS],
+            chunks: std::array::from_fn(|_| AtomicPtr::new(null_mut())),
             free: AtomicU64::new(0),
             next: AtomicU32::new(1),
-            retired: [const { AtomicU32::new(0) }; 3],
+            retired: std::array::from_fn(|_| AtomicU32::new(0)),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -98,6 +101,11 @@ impl<T: Item> Arena<T> {
         let fresh = unsafe { alloc_zeroed(layout::<T>(chunk)) }.cast::<T>();
         if fresh.is_null() {
             handle_alloc_error(layout::<T>(chunk));
+        }
+        #[cfg(any(radix_loom, radix_shuttle))]
+        for at in 0..1 << (chunk + FIRST_BITS as usize) {
+            // SAFETY: inside the chunk, which nobody else knows yet.
+            unsafe { fresh.add(at).write(T::vacant()) };
         }
         if cell.compare_exchange(null_mut(), fresh, AcqRel, Acquire).is_err() {
             // SAFETY: never published, allocated with this layout just above.
@@ -169,8 +177,8 @@ impl<T: Item> Arena<T> {
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         // Contents are given up by the tree, which knows what they own; here only the memory goes.
-        for (chunk, cell) in self.chunks.iter_mut().enumerate() {
-            let base = *cell.get_mut();
+        for (chunk, cell) in self.chunks.iter().enumerate() {
+            let base = cell.load(Relaxed);
             if !base.is_null() {
                 // SAFETY: allocated in `ensure` with this layout; `&mut self`.
                 unsafe { dealloc(base.cast(), layout::<T>(chunk)) };

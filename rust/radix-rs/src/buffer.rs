@@ -1,8 +1,8 @@
 //! Tokens and slots of edges, side by side in memory that never moves and whose written part never changes.
 
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 /// `cap` atoms and `cap` values. Bodies refer to ranges of it; a leaf that grows writes behind what is filled.
 pub(crate) struct Buffer<A, V> {

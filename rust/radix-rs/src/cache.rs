@@ -1,8 +1,8 @@
 //! Tree and pool together: where sequences begin and where their slots come from.
 
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use crate::error::{Error, Result};
 use crate::event::EventSink;

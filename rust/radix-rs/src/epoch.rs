@@ -18,11 +18,11 @@
 //! claim comes first and the collector sees it, or the collector's move comes first and the claimer's re-read of
 //! the epoch sees that.
 
+use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
-const RECORDS: usize = 64;
+const RECORDS: usize = if cfg!(radix_loom) { 4 } else { 64 };
 
 /// Weight of retired objects after which somebody tries to collect.
 const COLLECT_EVERY: usize = 32;
@@ -38,7 +38,7 @@ struct Block {
 
 impl Block {
     fn new() -> Self {
-        Block { records: [const { Record(AtomicU64::new(0)) }; RECORDS], next: AtomicPtr::new(null_mut()) }
+        Block { records: std::array::from_fn(|_| Record(AtomicU64::new(0))), next: AtomicPtr::new(null_mut()) }
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Guard<'a> {
     record: &'a Record,
 }
 
-static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
+static NEXT_THREAD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 thread_local! {
     static THREAD: Cell<usize> = Cell::new(NEXT_THREAD.fetch_add(1, Relaxed));
 }
@@ -122,11 +122,11 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let mut next = *self.first.next.get_mut();
+        let mut next = self.first.next.load(Relaxed);
         while !next.is_null() {
             // SAFETY: `&mut self`: no guard is held, the list is ours alone.
-            let mut block = unsafe { Box::from_raw(next) };
-            next = *block.next.get_mut();
+            let block = unsafe { Box::from_raw(next) };
+            next = block.next.load(Relaxed);
         }
     }
 }

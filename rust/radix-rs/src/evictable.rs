@@ -15,7 +15,7 @@
 //!    get it. A walk goes past everything that is not greater, so an equal key does not hide it.
 //! 4. **Links are not mistaken.** Whoever compares a link holds a guard, and within it no entry begins a second life.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::arena::{Arena, Item};
 use crate::epoch::Guard;
@@ -30,7 +30,7 @@ pub(crate) struct Candidate {
 }
 
 /// Levels of the list: each holds a quarter of the entries of the one below.
-const LEVELS: usize = 14;
+const LEVELS: usize = if cfg!(any(radix_loom, radix_shuttle)) { 3 } else { 14 };
 /// Levels of a short entry: fifteen of sixteen need no more.
 const SHORT: usize = 2;
 
@@ -60,6 +60,19 @@ unsafe impl<const N: usize> Item for Entry<N> {
         &self.head.link
     }
     unsafe fn recycle(&self) {}
+    #[cfg(any(radix_loom, radix_shuttle))]
+    fn vacant() -> Self {
+        let head = Head {
+            rank: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            node: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            height: AtomicU32::new(0),
+            holders: AtomicU32::new(0),
+            link: AtomicU32::new(0),
+        };
+        Entry { head, next: std::array::from_fn(|_| AtomicU32::new(0)) }
+    }
 }
 
 impl Head {
@@ -91,7 +104,7 @@ pub(crate) struct Evictable {
 impl Evictable {
     pub(crate) fn new() -> Self {
         Evictable {
-            first: [const { AtomicU32::new(0) }; LEVELS],
+            first: std::array::from_fn(|_| AtomicU32::new(0)),
             levels: AtomicUsize::new(1),
             len: AtomicUsize::new(0),
             short: Arena::new(),
@@ -294,8 +307,8 @@ impl Evictable {
 
 #[cfg(test)]
 mod tests {
+    use crate::sync::atomic::AtomicI32;
     use std::collections::BTreeSet;
-    use std::sync::atomic::AtomicI32;
 
     use proptest::prelude::*;
 

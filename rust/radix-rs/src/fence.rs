@@ -1,8 +1,8 @@
 //! Slots that go back only once a computation that may still read them is over.
 
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
 use crate::cache::NOBODY;
 use crate::slots::SlotPool;

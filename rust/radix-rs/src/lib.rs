@@ -41,12 +41,15 @@ mod fence;
 mod key;
 mod namespace;
 mod node;
+#[cfg(radix_pause)]
+mod pause;
 mod policy;
 mod protocol;
 mod row;
 mod sequence;
 mod slots;
 mod stats;
+mod sync;
 mod tree;
 
 pub use cache::{CacheConfig, PrefixCache};
@@ -55,6 +58,8 @@ pub use event::{Event, EventKind, EventLog, EventSink, LoggedEvent};
 pub use fence::Fence;
 pub use key::{Atom, Element, PageHash, RawSource, Source, Value};
 pub use namespace::Namespace;
+#[cfg(radix_pause)]
+pub use pause::Pause;
 pub use policy::Policy;
 pub use row::{Row, RowView};
 pub use sequence::Sequence;

@@ -1,9 +1,9 @@
 //! The pieces the protocol works on: the word, the node, its immutable body, and when parts of an edge were used.
 
+use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use crate::arena::Item;
 use crate::buffer::Buffer;
@@ -120,6 +120,24 @@ impl Node {
 
 // SAFETY: only atomics: all zero is valid and owns nothing.
 unsafe impl Item for Node {
+    #[cfg(any(radix_loom, radix_shuttle))]
+    fn vacant() -> Self {
+        Node {
+            word: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            rank: AtomicU64::new(0),
+            anchor: AtomicU32::new(0),
+            key: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            era: AtomicU32::new(0),
+            hits: AtomicU32::new(0),
+            priority: AtomicI32::new(0),
+            deepest: AtomicU32::new(0),
+            link: AtomicU32::new(0),
+            retired: AtomicBool::new(false),
+        }
+    }
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
@@ -156,6 +174,10 @@ unsafe impl Item for Branch {
         &self.link
     }
     unsafe fn recycle(&self) {}
+    #[cfg(any(radix_loom, radix_shuttle))]
+    fn vacant() -> Self {
+        Branch { owner: AtomicU64::new(0), link: AtomicU32::new(0) }
+    }
 }
 
 /// When the parts of an edge were last used, where that differs: ends ascending, stamps never ascending, the last end
@@ -288,6 +310,15 @@ impl<A, V> Body<A, V> {
 
 // SAFETY: zeroed memory is only read through `filled`, which is false then; `fill` writes without dropping.
 unsafe impl<A, V> Item for Body<A, V> {
+    #[cfg(any(radix_loom, radix_shuttle))]
+    fn vacant() -> Self {
+        Body {
+            data: UnsafeCell::new(None),
+            scrap: UnsafeCell::new(None),
+            link: AtomicU32::new(0),
+            filled: AtomicBool::new(false),
+        }
+    }
     fn link(&self) -> &AtomicU32 {
         &self.link
     }

@@ -27,7 +27,7 @@
 //!    out in between; it reads the word first and the generation afterwards, so if that is still the entry's, the word was
 //!    of the same life, and a live word under a guard stays in that life.
 
-use std::sync::atomic::Ordering::*;
+use crate::sync::atomic::Ordering::*;
 
 use crate::children::{self, Change, Children, Scrap};
 use crate::epoch::Guard;

@@ -1,7 +1,7 @@
 //! The life of one request: its tokens, the prefix it shares, and the slots that are its own.
 
+use crate::sync::atomic::Ordering::*;
 use std::ops::Range;
-use std::sync::atomic::Ordering::*;
 
 use crate::cache::{PrefixCache, TREE};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Who may use which slot: a bitmap of free pages.
 
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::error::{Error, Result};
 

@@ -223,7 +223,7 @@ fn chain() -> (RadixTree, Vec<u32>) {
 
 /// Runs with a stack that no recursion over the depth of a chain could live on.
 fn with_a_small_stack(work: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().stack_size(128 << 10).spawn(work).unwrap().join().unwrap();
+    std::thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap().join().unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checking every invariant of a tree at rest.
 
+use crate::sync::atomic::Ordering::*;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering::*;
 
 use super::{Core, RadixTree};
 use crate::error::{Error, Result};

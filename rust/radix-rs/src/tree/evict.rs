@@ -1,6 +1,6 @@
 //! Giving values back, in the order of the policy.
 
-use std::sync::atomic::Ordering::*;
+use crate::sync::atomic::Ordering::*;
 
 use super::{Core, RadixTree};
 use crate::epoch::Guard;

@@ -1,6 +1,6 @@
 //! How the tree grows: new leaves, cut edges, leaves that get longer.
 
-use std::sync::atomic::Ordering::*;
+use crate::sync::atomic::Ordering::*;
 
 use super::lock::Path;
 use super::{Core, Found};

@@ -1,8 +1,8 @@
 //! Weak references to nodes.
 
+use crate::sync::atomic::Ordering::*;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use super::lock::Path;
 use super::{Core, Held, Lease, Match, RadixTree, Segment};

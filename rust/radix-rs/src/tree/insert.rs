@@ -1,6 +1,6 @@
 //! Adding what is not there yet, and marking what is as used.
 
-use std::sync::atomic::Ordering::*;
+use crate::sync::atomic::Ordering::*;
 
 use super::{Below, Core, Found, Handle, Lease, RadixTree, Segment, Supply};
 use crate::epoch::Guard;

@@ -1,7 +1,7 @@
 //! Pinning a path and letting it go: the walk that leases and commits share.
 
+use crate::sync::atomic::Ordering::*;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use smallvec::SmallVec;
 

@@ -10,9 +10,9 @@ mod lock;
 mod match_prefix;
 mod reset;
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
@@ -60,7 +60,7 @@ impl<A, V> Default for TreeConfig<A, V> {
 }
 
 /// Numbers the trees of a process, so that a handle names its own.
-static SERIAL: AtomicU32 = AtomicU32::new(0);
+static SERIAL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// The tree behind all its handles.
 pub(crate) struct Core<A, V> {

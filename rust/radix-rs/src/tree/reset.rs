@@ -1,6 +1,6 @@
 //! Starting over.
 
-use std::sync::atomic::Ordering::*;
+use crate::sync::atomic::Ordering::*;
 
 use super::{Core, RadixTree};
 use crate::event::Event;
