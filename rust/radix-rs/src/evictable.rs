@@ -20,10 +20,22 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use crate::arena::{Arena, Item};
 use crate::epoch::Guard;
 
-/// Rank first (from the policy), then age, then the node. No address and no hash decides anything.
+/// What the policy says of a node, then its last use. Smaller goes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Rank {
+    pub(crate) score: u64,
+    pub(crate) last_use: u64,
+}
+
+impl Rank {
+    /// Of nodes that a reset left over; no policy gives it.
+    pub(crate) const LEFT_OVER: Rank = Rank { score: 0, last_use: 0 };
+}
+
+/// Rank first, then age, then the node. No address and no hash decides anything.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Candidate {
-    pub(crate) rank: u64,
+    pub(crate) rank: Rank,
     pub(crate) created: u64,
     pub(crate) node: u32,
     pub(crate) generation: u32,
@@ -44,7 +56,8 @@ struct Entry<const N: usize> {
 }
 
 struct Head {
-    rank: AtomicU64,
+    score: AtomicU64,
+    last_use: AtomicU64,
     created: AtomicU64,
     node: AtomicU32,
     generation: AtomicU32,
@@ -63,7 +76,8 @@ unsafe impl<const N: usize> Item for Entry<N> {
     #[cfg(any(radix_loom, radix_shuttle))]
     fn vacant() -> Self {
         let head = Head {
-            rank: AtomicU64::new(0),
+            score: AtomicU64::new(0),
+            last_use: AtomicU64::new(0),
             created: AtomicU64::new(0),
             node: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -78,7 +92,7 @@ unsafe impl<const N: usize> Item for Entry<N> {
 impl Head {
     fn candidate(&self) -> Candidate {
         Candidate {
-            rank: self.rank.load(Relaxed),
+            rank: Rank { score: self.score.load(Relaxed), last_use: self.last_use.load(Relaxed) },
             created: self.created.load(Relaxed),
             node: self.node.load(Relaxed),
             generation: self.generation.load(Relaxed),
@@ -167,7 +181,10 @@ impl Evictable {
 
     /// The height of an entry, from its content, so that no thread shares a generator with another.
     fn height(candidate: &Candidate) -> usize {
-        let mut x = candidate.rank ^ u64::from(candidate.node) << 32 ^ u64::from(candidate.generation) << 20;
+        let mut x = candidate.rank.score
+            ^ candidate.rank.last_use << 7
+            ^ u64::from(candidate.node) << 32
+            ^ u64::from(candidate.generation) << 20;
         x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^= x >> 31;
@@ -180,7 +197,8 @@ impl Evictable {
         let link = if height <= SHORT { self.short.alloc() << 2 } else { self.tall.alloc() << 2 | TALL };
         assert!(link >> 2 != 0 && link >> 2 < 1 << 29, "more than half a billion entries");
         let (head, links) = self.entry(link);
-        head.rank.store(candidate.rank, Relaxed);
+        head.score.store(candidate.rank.score, Relaxed);
+        head.last_use.store(candidate.rank.last_use, Relaxed);
         head.created.store(candidate.created, Relaxed);
         head.node.store(candidate.node, Relaxed);
         head.generation.store(candidate.generation, Relaxed);
@@ -328,7 +346,7 @@ mod tests {
             let mut reference = BTreeSet::new();
             for (what, rank, node) in steps {
                 let guard = domain.pin();
-                let candidate = Candidate { rank, created: 7, node, generation: 1 };
+                let candidate = Candidate { rank: Rank { score: rank / 3, last_use: rank % 3 }, created: 7, node, generation: 1 };
                 match what {
                     0 | 1 => if reference.insert(candidate) {
                         index.push(candidate, &guard);
@@ -376,7 +394,7 @@ mod tests {
                             let guard = domain.pin();
                             match next(4) {
                                 0 | 1 => {
-                                    let rank = ranks.fetch_add(1, SeqCst);
+                                    let rank = Rank { score: ranks.fetch_add(1, SeqCst), last_use: 0 };
                                     let node = next(NODES) as u32;
                                     balance[node as usize].fetch_add(1, SeqCst);
                                     let candidate = Candidate { rank, created: 0, node, generation: 1 };
@@ -414,7 +432,9 @@ mod tests {
     fn an_equal_key_may_follow_at_once() {
         for _ in 0..100 {
             let (index, domain) = (Evictable::new(), Domain::new());
-            let keys: Vec<_> = (0..3).map(|node| Candidate { rank: 5, created: 0, node, generation: 1 }).collect();
+            let keys: Vec<_> = (0..3)
+                .map(|node| Candidate { rank: Rank { score: 5, last_use: 0 }, created: 0, node, generation: 1 })
+                .collect();
             keys.iter().for_each(|&key| index.push(key, &domain.pin()));
             std::thread::scope(|scope| {
                 for thread in 0..4 {

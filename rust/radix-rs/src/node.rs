@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::arena::Item;
 use crate::buffer::Buffer;
 use crate::children::{Children, Scrap};
+use crate::policy::PageUse;
 
 /// Everything about a node that must change together: `{ body id 32 | pins 28 | queued | fixing | moved }`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,8 +82,11 @@ pub(crate) struct Node {
     /// Last use of the whole edge; parts of it may have been used later, see [`Ages`].
     pub(crate) stamp: AtomicU64,
     pub(crate) created: AtomicU64,
-    /// Rank under which the index knows the node; written by whoever owns the entry.
-    pub(crate) rank: AtomicU64,
+    /// The policy's inflation at the last use of the whole edge.
+    pub(crate) base: AtomicU64,
+    /// Rank under which the index knows the node, in two halves; written by whoever owns the entry.
+    pub(crate) score: AtomicU64,
+    pub(crate) scored_use: AtomicU64,
     /// The branch it hangs from; 0 for a root. Final.
     pub(crate) anchor: AtomicU32,
     /// Key of its first page or name. Final.
@@ -91,6 +95,7 @@ pub(crate) struct Node {
     pub(crate) generation: AtomicU32,
     /// The reset that the node was born after.
     pub(crate) era: AtomicU32,
+    /// Uses of the whole edge; parts of it may have more, see [`Ages`].
     pub(crate) hits: AtomicU32,
     pub(crate) priority: AtomicI32,
     /// The deepest end its edge ever had, with what became its tails. A node that ends above this does not grow in place,
@@ -116,6 +121,27 @@ impl Node {
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.load(Acquire)
     }
+    /// What uses of the whole edge left behind.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage { stamp: self.stamp.load(Acquire), base: self.base.load(Acquire), hits: self.hits.load(Acquire) }
+    }
+    /// What a policy may look at in a page of the edge.
+    pub(crate) fn page_use(&self, usage: Usage, depth: u32) -> PageUse {
+        PageUse {
+            last_use: usage.stamp,
+            created: self.created.load(Relaxed),
+            hits: usage.hits,
+            priority: self.priority.load(Relaxed),
+            depth,
+            inflation: usage.base,
+        }
+    }
+    /// Marks the whole edge as used.
+    pub(crate) fn mark(&self, now: u64, base: u64, hits: u32) {
+        self.base.fetch_max(base, AcqRel);
+        self.hits.fetch_add(hits, AcqRel);
+        self.stamp.fetch_max(now, AcqRel);
+    }
 }
 
 // SAFETY: only atomics: all zero is valid and owns nothing.
@@ -126,7 +152,9 @@ unsafe impl Item for Node {
             word: AtomicU64::new(0),
             stamp: AtomicU64::new(0),
             created: AtomicU64::new(0),
-            rank: AtomicU64::new(0),
+            base: AtomicU64::new(0),
+            score: AtomicU64::new(0),
+            scored_use: AtomicU64::new(0),
             anchor: AtomicU32::new(0),
             key: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -180,12 +208,37 @@ unsafe impl Item for Branch {
     }
 }
 
-/// When the parts of an edge were last used, where that differs: ends ascending, stamps never ascending, the last end
-/// is the edge's. Counts only while the node's own stamp is not newer than the first of these.
+/// How a page was used: what the order of eviction is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Usage {
+    /// Logical time of the last use.
+    pub(crate) stamp: u64,
+    /// The policy's inflation then.
+    pub(crate) base: u64,
+    /// Number of uses.
+    pub(crate) hits: u32,
+}
+
+impl Usage {
+    /// Used at least as much as what hangs below.
+    fn at_least(self, below: Usage) -> Usage {
+        Usage { stamp: self.stamp.max(below.stamp), base: self.base.max(below.base), hits: self.hits.max(below.hits) }
+    }
+}
+
+/// The pages of an edge up to depth `end` that were used in the same way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) end: u32,
+    pub(crate) usage: Usage,
+}
+
+/// How the parts of an edge were used, where that differs: ends ascending, use never ascending, the last end is the
+/// edge's. Hits count on top of the node's. Times hold only while the node's own stamp is not newer than the first of these.
 ///
 /// This keeps the eviction order exact on pages although edges are split and joined: a join of two fragments forgets
 /// nothing, and a use that ends inside an edge needs no split.
-pub(crate) type Ages = Box<[(u32, u64)]>;
+pub(crate) type Ages = Box<[Part]>;
 
 /// What the branch below a node has to be told, see `protocol::help`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,34 +292,49 @@ impl<A: Copy, V: Copy> BodyData<A, V> {
     pub(crate) fn again(&self) -> Self {
         BodyData { buffer: self.buffer.clone(), ages: self.ages.clone(), fix: None, ..*self }
     }
-    /// The parts of the edge with the time of their last use, given the node's own stamp.
-    pub(crate) fn parts(&self, stamp: u64) -> Ages {
+    /// The parts of the edge with their use, given what the node itself says.
+    pub(crate) fn parts(&self, own: Usage) -> Vec<Part> {
         match &self.ages {
-            Some(ages) if stamp <= ages[0].1 => ages.clone(),
-            _ => Box::new([(self.end, stamp)]),
+            Some(ages) => ages.iter().map(|part| Part { end: part.end, usage: part.used(ages, own) }).collect(),
+            None => vec![Part { end: self.end, usage: own }],
         }
     }
-    /// Last use of the end of the edge.
-    pub(crate) fn last_use(&self, stamp: u64) -> u64 {
+    /// The use of the end of the edge.
+    pub(crate) fn end_usage(&self, own: Usage) -> Usage {
         match &self.ages {
-            Some(ages) if stamp <= ages[0].1 => ages[ages.len() - 1].1,
-            _ => stamp,
+            Some(ages) => ages[ages.len() - 1].used(ages, own),
+            None => own,
         }
     }
-    /// Sets `ages` from parts, in the shortest form for a node with this stamp.
-    pub(crate) fn set_parts(&mut self, mut parts: Vec<(u32, u64)>, stamp: u64) {
+    /// Sets `ages` from parts, in the shortest form for a node with this use of its own.
+    pub(crate) fn set_parts(&mut self, mut parts: Vec<Part>, own: Usage) {
         for i in (1..parts.len()).rev() {
-            parts[i - 1].1 = parts[i - 1].1.max(parts[i].1);
+            parts[i - 1].usage = parts[i - 1].usage.at_least(parts[i].usage);
         }
-        let mut kept: Vec<(u32, u64)> = Vec::with_capacity(parts.len());
+        let mut kept: Vec<Part> = Vec::with_capacity(parts.len());
         for part in parts {
             match kept.last_mut() {
-                Some(last) if last.1 == part.1 => last.0 = part.0,
+                Some(last) if last.usage == part.usage => last.end = part.end,
                 _ => kept.push(part),
             }
         }
-        let plain = kept.len() <= 1 && kept.first().is_none_or(|part| part.1 <= stamp);
+        let plain = match &kept[..] {
+            [] => true,
+            [one] => one.usage.stamp <= own.stamp && one.usage.hits == own.hits,
+            _ => false,
+        };
+        for part in &mut kept {
+            part.usage.hits = part.usage.hits.wrapping_sub(own.hits);
+        }
         self.ages = if plain { None } else { Some(kept.into()) };
+    }
+}
+
+impl Part {
+    /// The use of a part as stored, given what the node itself says.
+    fn used(&self, ages: &Ages, own: Usage) -> Usage {
+        let time = if own.stamp > ages[0].usage.stamp { own } else { self.usage };
+        Usage { hits: own.hits.wrapping_add(self.usage.hits), ..time }
     }
 }
 

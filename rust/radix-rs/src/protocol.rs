@@ -31,33 +31,32 @@ use crate::sync::atomic::Ordering::*;
 
 use crate::children::{self, Change, Children, Scrap};
 use crate::epoch::Guard;
-use crate::evictable::Candidate;
+use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
-use crate::node::{BodyData, DEAD, Fix, Node, Word};
+use crate::node::{BodyData, DEAD, Fix, Node, Part, Usage, Word};
+use crate::policy::PageUse;
 use crate::tree::Core;
 
 /// What a new node takes over or starts with.
 pub(crate) struct Birth {
     pub(crate) anchor: u32,
     pub(crate) key: u32,
-    pub(crate) stamp: u64,
+    pub(crate) usage: Usage,
     pub(crate) created: u64,
     pub(crate) era: u32,
-    pub(crate) hits: u32,
     pub(crate) priority: i32,
     pub(crate) deepest: u32,
 }
 
 impl Birth {
     /// A fragment or a replacement of `node`.
-    pub(crate) fn of(node: &Node, anchor: u32, key: u32, stamp: u64) -> Self {
+    pub(crate) fn of(node: &Node, anchor: u32, key: u32, usage: Usage) -> Self {
         Birth {
             anchor,
             key,
-            stamp,
+            usage,
             created: node.created.load(Relaxed),
             era: node.era.load(Relaxed),
-            hits: node.hits.load(Relaxed),
             priority: node.priority.load(Relaxed),
             deepest: node.deepest.load(Relaxed),
         }
@@ -85,10 +84,11 @@ impl<A: Atom, V: Value> Core<A, V> {
         node.generation.fetch_add(1, AcqRel);
         node.anchor.store(birth.anchor, Relaxed);
         node.key.store(birth.key, Relaxed);
-        node.stamp.store(birth.stamp, Relaxed);
+        node.stamp.store(birth.usage.stamp, Relaxed);
+        node.base.store(birth.usage.base, Relaxed);
+        node.hits.store(birth.usage.hits, Relaxed);
         node.created.store(birth.created, Relaxed);
         node.era.store(birth.era, Relaxed);
-        node.hits.store(birth.hits, Relaxed);
         node.priority.store(birth.priority, Relaxed);
         node.deepest.store(birth.deepest, Relaxed);
         node.word.store(Word::new(body, pins, queued).0, Release);
@@ -188,7 +188,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let word = Word(node.word.swap(DEAD.0, SeqCst));
         debug_assert!(word.moved());
         if word.queued() {
-            self.index.remove(self.candidate(id, node.rank.load(Acquire)), guard);
+            self.index.remove(self.candidate(id, self.ranked(id)), guard);
         }
         self.retire_body(word.body(), None, guard);
         self.retire_node(id, guard);
@@ -254,10 +254,10 @@ impl<A: Atom, V: Value> Core<A, V> {
     ) -> bool {
         let (node, frozen) = (self.nodes.get(parent), self.nodes.get(id));
         let mut data = self.joined(above, below);
-        let stamp = node.stamp.load(Acquire);
-        let mut parts = above.parts(stamp).into_vec();
-        parts.extend(below.parts(frozen.stamp.load(Acquire)));
-        data.set_parts(parts, stamp);
+        let own = node.usage();
+        let mut parts = above.parts(own);
+        parts.extend(below.parts(frozen.usage()));
+        self.set_parts(&mut data, parts, own);
         data.children = below.children;
         data.tail = below.tail;
         data.out = below.out;
@@ -270,7 +270,6 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.bodies.free(body);
             return false;
         }
-        node.hits.fetch_max(frozen.hits.load(Relaxed), Relaxed);
         node.deepest.fetch_max(frozen.deepest.load(Relaxed), Relaxed);
         self.retire_body(word.body(), Some(Scrap::whole(above.children)), guard);
         if fixing {
@@ -297,7 +296,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let (anchor, key) = (frozen.anchor.load(Relaxed), frozen.key.load(Relaxed));
         let leaf = below.is_leaf();
         let fixing = below.out != 0;
-        let birth = Birth::of(frozen, anchor, key, frozen.stamp.load(Acquire));
+        let birth = Birth::of(frozen, anchor, key, frozen.usage());
         let fresh = self.new_node(&birth, self.new_body(below.again()), 0, leaf);
         let change = above.children().and_then(|c| c.replace(key, id, Some(fresh))).expect("checked by resolve");
         let mut data = above.again();
@@ -383,7 +382,6 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.retire_body(word.body(), Some(change.published()), guard);
             self.retire_node(id, guard);
             above.stamp.fetch_max(last_use, AcqRel);
-            above.hits.fetch_add(node.hits.load(Relaxed), Relaxed);
             if queue {
                 self.enqueue(parent, !word.queued(), guard);
             } else if empty && !self.is_root(parent) {
@@ -410,22 +408,28 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
-    pub(crate) fn candidate(&self, id: u32, rank: u64) -> Candidate {
+    pub(crate) fn candidate(&self, id: u32, rank: Rank) -> Candidate {
         let node = self.nodes.get(id);
         Candidate { rank, created: node.created.load(Relaxed), node: id, generation: node.generation.load(Acquire) }
+    }
+
+    /// The rank of the node's entry. While its owner is at work the halves may not belong together: then no entry is
+    /// found under it, as if the owner still had the entry in hand.
+    pub(crate) fn ranked(&self, id: u32) -> Rank {
+        let node = self.nodes.get(id);
+        Rank { score: node.score.load(Acquire), last_use: node.scored_use.load(Acquire) }
     }
 
     /// Puts the node's entry where the policy wants it. `fresh`: the caller set the `queued` bit and pushes first;
     /// otherwise the entry is moved, unless somebody else has it in hand.
     pub(crate) fn enqueue(&self, id: u32, fresh: bool, guard: &Guard<'_>) {
-        let node = self.nodes.get(id);
-        let word = node.load();
+        let word = self.nodes.get(id).load();
         if !word.live() {
             return;
         }
         let rank = self.rank(id, word, guard);
         if !fresh {
-            let old = node.rank.load(Acquire);
+            let old = self.ranked(id);
             if old == rank || !self.index.remove(self.candidate(id, old), guard) {
                 return;
             }
@@ -433,21 +437,37 @@ impl<A: Atom, V: Value> Core<A, V> {
         self.push(id, rank, guard);
     }
 
-    /// Where the policy wants a node in the order of eviction; what a reset left over goes first.
-    pub(crate) fn rank(&self, id: u32, word: Word, guard: &Guard<'_>) -> u64 {
-        if self.is_left_over(id) {
-            return 0;
-        }
-        let stamp = self.nodes.get(id).stamp.load(Acquire);
-        self.policy.rank(self.body(word, guard).last_use(stamp))
+    /// How the end of a node was used.
+    pub(crate) fn page_use(&self, id: u32, word: Word, guard: &Guard<'_>) -> PageUse {
+        let node = self.nodes.get(id);
+        let body = self.body(word, guard);
+        node.page_use(body.end_usage(node.usage()), body.end)
     }
 
-    /// Pushes an entry that the caller owns. Whoever used the node meanwhile and did not find the entry to move has stamped it
+    /// Where the policy wants a node in the order of eviction; what a reset left over goes first.
+    pub(crate) fn rank(&self, id: u32, word: Word, guard: &Guard<'_>) -> Rank {
+        if self.is_left_over(id) {
+            return Rank::LEFT_OVER;
+        }
+        let page = self.page_use(id, word, guard);
+        Rank { score: self.policy.score(&page), last_use: page.last_use }
+    }
+
+    /// Sets when the parts of an edge were used, telling apart how often only if the policy asks for it.
+    pub(crate) fn set_parts(&self, data: &mut BodyData<A, V>, mut parts: Vec<Part>, own: Usage) {
+        if !self.policy.counts() {
+            parts.iter_mut().for_each(|part| part.usage.hits = own.hits);
+        }
+        data.set_parts(parts, own);
+    }
+
+    /// Pushes an entry that the caller owns. Whoever used the node meanwhile and did not find the entry to move has marked it
     /// before; so it is looked at once more.
-    pub(crate) fn push(&self, id: u32, mut rank: u64, guard: &Guard<'_>) {
+    pub(crate) fn push(&self, id: u32, mut rank: Rank, guard: &Guard<'_>) {
         let node = self.nodes.get(id);
         loop {
-            node.rank.store(rank, SeqCst);
+            node.score.store(rank.score, SeqCst);
+            node.scored_use.store(rank.last_use, SeqCst);
             let candidate = self.candidate(id, rank);
             self.index.push(candidate, guard);
             let word = node.load();

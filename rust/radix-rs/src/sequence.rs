@@ -368,7 +368,8 @@ impl<A: Atom> Sequence<A> {
         }
         let page = self.page();
         let own: Vec<i32> = (start..stop).map(|at| self.own_slot(at)).collect();
-        let supply = crate::tree::Supply { values: &own, base: start, priority: self.priority, checked: true };
+        let supply =
+            crate::tree::Supply { values: &own, base: start, priority: self.priority, born: None, checked: true };
         let lease = self.lease.as_mut().expect("checked by live");
         let mut seen = Vec::new();
         // The tree owns the pages from the moment they are published: say so first.

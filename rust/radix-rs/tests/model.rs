@@ -6,8 +6,8 @@ mod reference;
 
 use proptest::prelude::*;
 use radix_rs::{
-    CacheConfig, Fence, Handle, Lease, Match, Namespace, PageHash, PrefixCache, RadixTree, Sequence, SlotPool,
-    TreeConfig,
+    CacheConfig, EvictionPolicy, Fence, Handle, Lease, Match, Namespace, PageHash, PageUse, Policy, PrefixCache,
+    RadixTree, Sequence, SlotPool, TreeConfig,
 };
 use reference::Refusal;
 
@@ -47,6 +47,43 @@ fn page_size() -> impl Strategy<Value = usize> {
 /// Mostly the hash in use, sometimes one under which all pages collide.
 fn page_hash() -> impl Strategy<Value = PageHash> {
     prop_oneof![3 => Just(PageHash::Mix), 1 => Just(PageHash::Constant)]
+}
+
+/// An order of nobody's making, whose scores jump from page to page.
+#[derive(Debug)]
+struct Odd;
+
+impl EvictionPolicy for Odd {
+    fn name(&self) -> &str {
+        "odd"
+    }
+    fn score(&self, page: &PageUse) -> u64 {
+        page.inflation + u64::from(3 * page.hits + page.depth % 5) + (page.priority + 1) as u64
+    }
+    fn inflates(&self) -> bool {
+        true
+    }
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let built_in: Vec<_> = Policy::names().map(|name| Just(Policy::from_name(name).unwrap())).collect();
+    prop_oneof![3 => Just(Policy::Lru), 6 => prop::strategy::Union::new(built_in), 1 => Just(Policy::custom(Odd))]
+}
+
+fn model_of(page_size: usize, policy: &Policy) -> reference::Tree {
+    match policy.name() {
+        "odd" => reference::Tree::new(
+            page_size,
+            |page| page.base + 3 * page.hits + page.depth as u64 % 5 + (page.priority + 1) as u64,
+            true,
+        ),
+        name => reference::Tree::new(page_size, reference::score_of(name), ["lfu-ageing", "gdsf"].contains(&name)),
+    }
+}
+
+/// Some priority that both sides agree on.
+fn priority(tokens: &[u32]) -> i32 {
+    (tokens.len() % 3) as i32 - 1
 }
 
 fn space() -> impl Strategy<Value = usize> {
@@ -135,14 +172,14 @@ struct TreeRun {
 }
 
 impl TreeRun {
-    fn new(size: usize, num_pages: usize, page_hash: PageHash) -> Self {
+    fn new(size: usize, num_pages: usize, page_hash: PageHash, policy: Policy) -> Self {
         TreeRun {
             size,
             num_pages,
             free: (0..num_pages).collect(),
             names: namespaces(),
-            real: RadixTree::new(TreeConfig { page_size: size, page_hash, ..Default::default() }).unwrap(),
-            model: reference::Tree::new(size),
+            model: model_of(size, &policy),
+            real: RadixTree::new(TreeConfig { page_size: size, page_hash, policy, ..Default::default() }).unwrap(),
             leases: Vec::new(),
             handles: Vec::new(),
         }
@@ -180,13 +217,18 @@ impl TreeRun {
     fn insert(&mut self, tokens: &[u32], space: usize, lease: Option<usize>) {
         let Some(slots) = self.slots_for(tokens.len()) else { return };
         let given = &slots[..tokens.len()];
+        let priority = priority(tokens);
         let (real, model) = match lease {
-            None => {
-                (self.real.insert(tokens, given, &self.names[space]), self.model.insert(tokens, given, space, None))
-            }
+            None => (
+                self.real.insert_prioritized(tokens, given, &self.names[space], priority),
+                self.model.insert(tokens, given, space, None, priority),
+            ),
             Some(i) => {
                 let (real, model) = &mut self.leases[i];
-                (self.real.insert_with(real, tokens, given, 0), self.model.insert(tokens, given, space, Some(model)))
+                (
+                    self.real.insert_with(real, tokens, given, priority),
+                    self.model.insert(tokens, given, space, Some(model), priority),
+                )
             }
         };
         match (real, model) {
@@ -518,14 +560,15 @@ struct CacheRun {
 }
 
 impl CacheRun {
-    fn new(size: usize, num_pages: usize, enabled: bool, page_hash: PageHash) -> Self {
+    fn new(size: usize, num_pages: usize, enabled: bool, page_hash: PageHash, policy: Policy) -> Self {
         let num_slots = num_pages * size;
-        let config = CacheConfig { num_slots, page_size: size, enabled, page_hash, ..Default::default() };
+        let model = reference::Cache::new(num_slots, model_of(size, &policy), enabled);
+        let config = CacheConfig { num_slots, page_size: size, enabled, page_hash, policy, ..Default::default() };
         CacheRun {
             size,
             names: namespaces(),
             real: PrefixCache::new(config).unwrap(),
-            model: reference::Cache::new(num_slots, size, enabled),
+            model,
             live: Vec::new(),
             fences: Vec::new(),
             spoken: Vec::new(),
@@ -541,8 +584,9 @@ impl CacheRun {
     }
 
     fn begin(&mut self, tokens: &[u32], space: usize) -> usize {
-        let real = self.real.begin(tokens, &self.names[space]).unwrap();
-        self.live.push((real, self.model.begin(tokens, space)));
+        let priority = priority(tokens);
+        let real = self.real.begin_with(tokens, &self.names[space], None, priority).unwrap();
+        self.live.push((real, self.model.begin(tokens, space, priority)));
         self.live.len() - 1
     }
 
@@ -843,9 +887,10 @@ proptest! {
         size in page_size(),
         num_pages in 4usize..40,
         page_hash in page_hash(),
+        policy in policy(),
         ops in prop::collection::vec(tree_op(), 1..60),
     ) {
-        let mut run = TreeRun::new(size, num_pages, page_hash);
+        let mut run = TreeRun::new(size, num_pages, page_hash, policy);
         for op in &ops {
             run.step(op);
         }
@@ -872,9 +917,10 @@ proptest! {
         num_pages in prop_oneof![1usize..12, Just(16), Just(24), Just(40)],
         enabled in prop_oneof![7 => Just(true), 1 => Just(false)],
         page_hash in page_hash(),
+        policy in policy(),
         ops in prop::collection::vec(cache_op(), 1..50),
     ) {
-        let mut run = CacheRun::new(size, num_pages, enabled, page_hash);
+        let mut run = CacheRun::new(size, num_pages, enabled, page_hash, policy);
         for op in &ops {
             run.step(op);
         }

@@ -48,8 +48,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let mut entries: HashMap<u32, usize> = HashMap::new();
         for candidate in self.index.snapshot(&guard) {
             *entries.entry(candidate.node).or_default() += 1;
-            let rank = self.nodes.get(candidate.node).rank.load(Acquire);
-            ensure!(rank == candidate.rank, "node {} is queued at {}, not {rank}", candidate.node, candidate.rank);
+            let rank = self.ranked(candidate.node);
+            ensure!(rank == candidate.rank, "node {} is queued at {:?}, not {rank:?}", candidate.node, candidate.rank);
         }
         let (mut cached, mut protected) = (0, 0);
         let mut parents: HashMap<u32, u32> = HashMap::new();
@@ -77,7 +77,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             if body.is_leaf() && word.pins() == 0 && !self.is_root(id) {
                 ensure!(word.queued(), "node {id} is an unpinned leaf that nobody would evict");
                 let rank = self.rank(id, word, &guard);
-                ensure!(node.rank.load(Acquire) == rank, "node {id} is queued at another rank than its use gives");
+                ensure!(self.ranked(id) == rank, "node {id} is queued at another rank than its use gives");
             }
             let mut tail_seen = body.tail == 0;
             let mut last_key = 0;

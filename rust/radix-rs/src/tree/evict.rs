@@ -5,9 +5,10 @@ use crate::sync::atomic::Ordering::*;
 use super::{Core, RadixTree};
 use crate::epoch::Guard;
 use crate::event::Event;
-use crate::evictable::Candidate;
+use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
-use crate::node::{BodyData, DEAD, Word};
+use crate::node::{BodyData, DEAD, Node, Part, Usage, Word};
+use crate::policy::Policy;
 
 /// Atoms freed in one call from which on their memory is given back at once.
 const LARGE: usize = 1 << 14;
@@ -45,7 +46,9 @@ impl<A: Atom, V: Value> Core<A, V> {
     pub(crate) fn drain_leftovers(&self, out: &mut Vec<V>) {
         loop {
             let guard = self.guard();
-            let Some(candidate) = self.index.pop_if(|candidate| candidate.rank == 0, &guard) else { return };
+            let Some(candidate) = self.index.pop_if(|candidate| candidate.rank == Rank::LEFT_OVER, &guard) else {
+                return;
+            };
             self.evict_from(candidate, 0, true, out, &guard);
         }
     }
@@ -75,10 +78,11 @@ impl<A: Atom, V: Value> Core<A, V> {
                 }
                 continue;
             }
-            let stamp = node.stamp.load(Acquire);
-            let parts = body.parts(stamp);
-            // Only the last part was used as long ago as the rank says.
-            let from = if whole || parts.len() < 2 { body.begin() } else { parts[parts.len() - 2].0 };
+            let own = node.usage();
+            let parts = body.parts(own);
+            // Only the last part was used as the rank says.
+            let from = if whole || parts.len() < 2 { body.begin() } else { parts[parts.len() - 2].end };
+            let from = if whole { from } else { self.first_to_go(id, word, from, candidate.rank, guard) };
             let most = (body.end - from) as usize;
             let take = if whole { most } else { want.min(most).next_multiple_of(self.page()) };
             let keep = body.len as usize - take;
@@ -87,11 +91,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 continue; // an ancestor was joined to its own meanwhile
             }
             let seq = self.next_event();
-            let done = if keep == 0 {
-                node.swap(word, DEAD)
-            } else {
-                self.trim(id, word, body, keep, parts.into_vec(), stamp)
-            };
+            let done = if keep == 0 { node.swap(word, DEAD) } else { self.trim(id, word, body, keep, parts, own) };
             if !done {
                 continue;
             }
@@ -105,10 +105,14 @@ impl<A: Atom, V: Value> Core<A, V> {
                 let values = &body.values()[keep..];
                 self.emit(Event::Removed { seq, namespace: space.as_deref(), tokens: &tokens, start, values });
             }
+            if self.policy.inflates() && candidate.rank != Rank::LEFT_OVER {
+                let score = if whole { self.highest(node, body, own) } else { candidate.rank.score };
+                self.inflation.fetch_max(score - 1, AcqRel);
+            }
             self.retire_body(word.body(), None, guard);
             self.retire_branch(body.out, guard);
             if keep == 0 {
-                self.unlink(id, body.last_use(stamp), guard);
+                self.unlink(id, body.end_usage(own).stamp, guard);
             } else {
                 self.enqueue(id, true, guard); // the entry is ours, so this is its first push
             }
@@ -116,24 +120,46 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
+    /// Where the pages begin that go before anything else once the last one of a leaf goes. For a policy of one's own each is
+    /// asked for; the scores of the others do not grow towards the root within pages that were used in the same way.
+    fn first_to_go(&self, id: u32, word: Word, from: u32, rank: Rank, guard: &Guard<'_>) -> u32 {
+        if !matches!(self.policy, Policy::Custom(_)) || rank == Rank::LEFT_OVER {
+            return from;
+        }
+        let mut page = self.page_use(id, word, guard);
+        let size = self.page() as u32;
+        while page.depth > from {
+            page.depth -= size;
+            if self.policy.score(&page) > rank.score {
+                break;
+            }
+        }
+        page.depth
+    }
+
+    /// The highest score of all pages of an edge.
+    fn highest(&self, node: &Node, body: &BodyData<A, V>, own: Usage) -> u64 {
+        let mut highest = 1;
+        let mut depth = body.begin();
+        for part in body.parts(own) {
+            while depth < part.end {
+                depth += self.page() as u32;
+                highest = highest.max(self.policy.score(&node.page_use(part.usage, depth)));
+            }
+        }
+        highest
+    }
+
     /// Shortens a leaf to its first `keep` atoms. The caller owns its entry.
-    fn trim(
-        &self,
-        id: u32,
-        word: Word,
-        body: &BodyData<A, V>,
-        keep: usize,
-        mut parts: Vec<(u32, u64)>,
-        stamp: u64,
-    ) -> bool {
+    fn trim(&self, id: u32, word: Word, body: &BodyData<A, V>, keep: usize, mut parts: Vec<Part>, own: Usage) -> bool {
         let mut data = body.again();
         data.len = keep as u32;
         data.end = body.begin() + keep as u32;
         data.out = 0;
-        let rest = parts.iter().position(|part| part.0 >= data.end).expect("the last part ends the edge");
+        let rest = parts.iter().position(|part| part.end >= data.end).expect("the last part ends the edge");
         parts.truncate(rest + 1);
-        parts[rest].0 = data.end;
-        data.set_parts(parts, stamp);
+        parts[rest].end = data.end;
+        self.set_parts(&mut data, parts, own);
         let buffer = body.buffer.as_ref().expect("a leaf with atoms has a buffer");
         if data.len < buffer.cap() / 2 {
             let part = (&body.atoms()[..keep], &body.values()[..keep]);

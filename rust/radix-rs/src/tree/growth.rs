@@ -2,7 +2,7 @@
 
 use crate::sync::atomic::Ordering::*;
 
-use super::lock::Path;
+use super::lock::{NO_USE, Path};
 use super::{Core, Found};
 use crate::buffer::Buffer;
 use crate::children::{self, Children, Entry};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Atom, Value};
 use crate::namespace::Namespace;
-use crate::node::{BodyData, Fix, PIN_LIMIT, empty};
+use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Usage, empty};
 use crate::protocol::Birth;
 
 /// What a walk that may insert starts from.
@@ -20,6 +20,8 @@ pub(crate) struct Supply<'a, V> {
     pub(crate) values: &'a [V],
     pub(crate) base: usize,
     pub(crate) priority: i32,
+    /// When its pages count as born; `None`: now. A lease puts its own birth here.
+    pub(crate) born: Option<u64>,
     /// The values come from the pool, in whole pages.
     pub(crate) checked: bool,
 }
@@ -51,10 +53,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         let birth = Birth {
             anchor,
             key: page_key,
-            stamp: now,
-            created: now,
+            usage: Usage { stamp: now, base: self.inflation(), hits: 1 },
+            created: supply.born.unwrap_or(now),
             era,
-            hits: 0,
             priority: supply.priority,
             deepest: key.len() as u32,
         };
@@ -144,16 +145,16 @@ impl<A: Atom, V: Value> Core<A, V> {
         let branch = self.new_branch(id);
         let end = (at + common) as u32;
         // The lower half keeps its own times of use.
-        let own = node.stamp.load(Acquire);
+        let own = node.usage();
         let parts = body.parts(own);
-        let below: Vec<_> = parts.iter().copied().filter(|part| part.0 > end).collect();
-        let stamp = below[below.len() - 1].1;
+        let below: Vec<_> = parts.iter().copied().filter(|part| part.end > end).collect();
+        let low_own = below[below.len() - 1].usage;
         let mut low = body.again();
         (low.buffer, low.start, low.len) = (Some(lower), lower_start, body.len - common as u32);
-        low.set_parts(below, stamp);
+        self.set_parts(&mut low, below, low_own);
         let low_key = self.page_key(&low.atoms()[..self.page()]);
         let queued = word.pins() == 0 && body.is_leaf();
-        let birth = Birth::of(node, branch, low_key, stamp);
+        let birth = Birth::of(node, branch, low_key, low_own);
         let low = self.new_node(&birth, self.new_body(low), word.pins(), queued);
         let leaf = rest.map(|(key, supply)| {
             let pins = u32::from(pin);
@@ -166,8 +167,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             None => children::one(low_entry.key, low_entry.node),
         };
         let fixing = body.out != 0;
-        let crossing = parts.iter().position(|part| part.0 >= end).expect("the last part ends the edge");
-        let above = parts[..=crossing].iter().map(|part| (part.0.min(end), part.1)).collect();
+        let crossing = parts.iter().position(|part| part.end >= end).expect("the last part ends the edge");
+        let above = parts[..=crossing].iter().map(|part| Part { end: part.end.min(end), ..*part }).collect();
         let mut up = BodyData {
             buffer: Some(upper),
             start: upper_start,
@@ -179,7 +180,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             ages: None,
             fix: fixing.then_some((Fix::Split, body.out, id, low)),
         };
-        up.set_parts(above, own);
+        self.set_parts(&mut up, above, own);
         let up = self.new_body(up);
         let grown = leaf.as_ref().map_or(0, |l| l.len) as isize;
         self.count(grown, 0);
@@ -201,7 +202,9 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.branches.free(branch);
             return Ok(None);
         }
-        node.stamp.fetch_max(now, AcqRel);
+        if now != NO_USE {
+            node.mark(now, self.inflation(), 1);
+        }
         self.retire_body(word.body(), None, guard);
         if pin && word.pins() == 0 {
             self.count(0, common as isize);
@@ -227,6 +230,13 @@ impl<A: Atom, V: Value> Core<A, V> {
         Ok(Some(leaf))
     }
 
+    /// Whether pages of a supply are like those of a leaf in everything that the policy looks at.
+    fn same_kind(&self, node: &Node, body: &BodyData<A, V>, supply: &Supply<'_, V>) -> bool {
+        let origin = supply.born == Some(node.created.load(Relaxed)) && supply.priority == node.priority.load(Relaxed);
+        let unused = || body.parts(node.usage()).iter().all(|part| part.usage.hits == 1);
+        (!self.policy.tells_origin() || origin) && (!self.policy.counts() || unused())
+    }
+
     /// A leaf that only this path pins grows in place.
     #[expect(clippy::too_many_arguments, reason = "one step of the walk, with its whole state")]
     pub(super) fn grow(
@@ -246,6 +256,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         };
         let body = self.body(word, guard);
         if word.pins() != 1 || !body.is_leaf() || body.len == 0 || body.end < self.nodes.get(id).deepest.load(Relaxed) {
+            return false;
+        }
+        if !self.same_kind(self.nodes.get(id), body, supply) {
             return false;
         }
         let (atoms, values) = (&key[at..], &supply.values[at - supply.base..]);
@@ -271,7 +284,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.bodies.free(new_body);
             return false;
         }
-        self.nodes.get(id).stamp.fetch_max(now, AcqRel);
+        self.nodes.get(id).mark(now, self.inflation(), 0);
         self.nodes.get(id).deepest.fetch_max(key.len() as u32, Relaxed);
         last.end = key.len() as u32;
         self.count(0, atoms.len() as isize);

@@ -165,6 +165,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             return None;
         }
         let body = self.body(word, guard);
+        let page = self.page_use(id, word, guard);
         let anchor = node.anchor.load(Relaxed);
         let parent = if anchor == 0 { None } else { self.locate(anchor, guard) };
         Some(NodeInfo {
@@ -174,10 +175,10 @@ impl<A: Atom, V: Value> Core<A, V> {
             end: body.end as usize,
             num_children: body.children().map_or(0, |c| c.len()),
             pins: word.pins() as usize,
-            hits: node.hits.load(Relaxed) as usize,
-            last_use: body.last_use(node.stamp.load(Acquire)),
-            created: node.created.load(Relaxed),
-            priority: node.priority.load(Relaxed),
+            hits: page.hits as usize,
+            last_use: page.last_use,
+            created: page.created,
+            priority: page.priority,
         })
     }
 }
@@ -200,12 +201,12 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             };
             let ns = name.map_or_else(Namespace::default, Namespace::from_bytes);
             let length = path.last().map_or(0, |held| held.end as usize);
-            let mut lease = Lease { core: Arc::clone(core), path, length, ns };
+            let mut lease = Lease { core: Arc::clone(core), path, length, ns, born: core.tick() };
             if length < handle.end_depth() {
                 continue; // cut by somebody before it was pinned: the place is in a tail now
             }
             lease.shrink(handle.end_depth())?;
-            core.stamp_held(&lease.path, core.tick(), &guard);
+            core.stamp_held(&lease.path, core.tick(), 1, &guard);
             return Ok(lease);
         }
     }

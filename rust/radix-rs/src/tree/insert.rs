@@ -7,6 +7,7 @@ use crate::epoch::Guard;
 use crate::error::{Error, Result};
 use crate::key::{Atom, Source, Value};
 use crate::namespace::Namespace;
+use crate::node::{Part, Usage};
 
 /// What an insert found and did.
 #[derive(Debug, Clone, Copy)]
@@ -53,11 +54,17 @@ impl<A: Atom, V: Value> Core<A, V> {
         let node = self.nodes.get(found.node);
         let body = self.body(found.word, guard);
         let end = (at + found.common) as u32;
-        let stamp = node.stamp.load(Acquire);
-        let mut parts = vec![(end, now)];
-        parts.extend(body.parts(stamp).iter().copied().filter(|part| part.0 > end));
+        let own = node.usage();
+        let parts = body.parts(own);
+        let crossing = parts.iter().position(|part| part.end > end).expect("the last part ends the edge");
+        let base = self.inflation();
+        let used = |part: &Part| {
+            let usage = Usage { stamp: now, base, hits: part.usage.hits.saturating_add(1) };
+            Part { end: part.end.min(end), usage }
+        };
+        let used = parts[..=crossing].iter().map(used).chain(parts[crossing..].iter().copied()).collect();
         let mut data = body.again();
-        data.set_parts(parts, stamp);
+        self.set_parts(&mut data, used, own);
         let new_body = self.new_body(data);
         if node.swap(found.word, found.word.with_body(new_body)) {
             self.retire_body(found.word.body(), None, guard);
@@ -71,7 +78,7 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Marks a whole node as used now; a queued leaf moves in the order.
     fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
-        self.nodes.get(id).stamp.fetch_max(now, AcqRel);
+        self.nodes.get(id).mark(now, self.inflation(), 1);
         self.requeue(id, guard);
     }
 
@@ -100,7 +107,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             let mut at = 0;
             // a namespace is used with what is in it
             if !ns.is_default() {
-                self.stamp(node, now, guard);
+                self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                self.requeue(node, guard);
             }
             loop {
                 let word = self.load(node, guard);
@@ -178,10 +186,10 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         let before = lease.path.len();
         let now = self.tick();
-        let rest = Some((key, supply));
+        let rest = Some((key, &Supply { born: Some(lease.born), ..*supply }));
         match self.climb(&mut lease.path, key, key.len(), rest, now, &lease.ns, seen, &guard) {
             Ok(existed) => {
-                self.stamp_held(&lease.path, now, &guard);
+                self.stamp_held(&lease.path, now, 0, &guard);
                 lease.length = key.len();
                 Ok(existed)
             }
@@ -219,7 +227,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         priority: i32,
     ) -> Result<Inserted> {
         let key = self.whole_pages(tokens, values.len())?;
-        let supply = Supply { values: &values[..key.len()], base: 0, priority, checked: false };
+        let supply = Supply { values: &values[..key.len()], base: 0, priority, born: None, checked: false };
         let guard = self.core.guard();
         if key.is_empty() {
             return Ok(Inserted { cached_len: 0, length: 0, handle: self.core.handle(self.core.root(), 0) });
@@ -259,7 +267,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         }
         drop(guard);
         let start = lease.length;
-        let supply = Supply { values: &values[start..key.len()], base: start, priority, checked: false };
+        let supply = Supply { values: &values[start..key.len()], base: start, priority, born: None, checked: false };
         let cached_len = self.core.extend_lease(lease, &key, &supply, None)?;
         Ok(Inserted { cached_len, length: key.len(), handle: lease.handle() })
     }

@@ -18,6 +18,8 @@ pub struct Lease<A: Atom = u32, V: Value = i32> {
     pub(crate) path: Path,
     pub(crate) length: usize,
     pub(crate) ns: Namespace,
+    /// What it publishes is as old as the lease.
+    pub(crate) born: u64,
 }
 
 impl<A: Atom, V: Value> std::fmt::Debug for Lease<A, V> {
@@ -57,13 +59,13 @@ impl<A: Atom, V: Value> Lease<A, V> {
     /// [`Error::PinOverflow`](crate::Error::PinOverflow).
     pub fn duplicate(&self) -> Result<Self> {
         let path = self.core.pin_again(&self.path, &self.core.guard())?;
-        Ok(Lease { core: self.core.clone(), path, length: self.length, ns: self.ns.clone() })
+        Ok(Lease { core: self.core.clone(), path, length: self.length, ns: self.ns.clone(), born: self.core.tick() })
     }
 
     /// Marks the prefix as used now.
     pub fn mark_used(&self) {
         let now = self.core.tick();
-        self.core.stamp_held(&self.path, now, &self.core.guard());
+        self.core.stamp_held(&self.path, now, 1, &self.core.guard());
     }
 
     /// Lets the prefix go. The same as dropping the lease.

@@ -88,8 +88,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                     }
                     let child = self.nodes.get(found.node);
                     if child.swap(found.word, found.word.pinned()) {
-                        child.stamp.fetch_max(now, AcqRel);
-                        child.hits.fetch_add(1, Relaxed);
+                        child.mark(now, self.inflation(), 1);
                         at += found.common;
                         path.push(Held { node: found.node, end: at as u32 });
                         if found.word.pins() == 0 {
@@ -108,7 +107,6 @@ impl<A: Atom, V: Value> Core<A, V> {
                         self.check_supply(supply, stop)?;
                     }
                     if let Some(leaf) = self.split(&found, true, rest, at, now, ns, guard)? {
-                        self.nodes.get(found.node).hits.fetch_add(1, Relaxed);
                         path.push(Held { node: found.node, end: stop as u32 });
                         if let Some(seen) = seen.as_deref_mut() {
                             seen.extend(Segment::of(self.body(found.word, guard), 0, found.common));
@@ -167,11 +165,10 @@ impl<A: Atom, V: Value> Core<A, V> {
         segments
     }
 
-    /// Marks everything a path holds as used now.
-    pub(crate) fn stamp_held(&self, path: &[Held], now: u64, guard: &Guard<'_>) {
-        self.each_held(path, guard, |node, _| {
-            self.nodes.get(node).stamp.fetch_max(now, AcqRel);
-        });
+    /// Marks everything a path holds as used now, `hits` times more.
+    pub(crate) fn stamp_held(&self, path: &[Held], now: u64, hits: u32, guard: &Guard<'_>) {
+        let base = self.inflation();
+        self.each_held(path, guard, |node, _| self.nodes.get(node).mark(now, base, hits));
     }
 
     /// Pins once more what a path holds, as a path of its own.
@@ -327,8 +324,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         ns: &Namespace,
     ) -> Result<Lease<A, V>> {
         let guard = self.guard();
-        let mut lease = Lease { core: self.clone(), path: Path::new(), length: 0, ns: ns.clone() };
-        lease.length = self.climb(&mut lease.path, tokens, upto, None, self.tick(), ns, None, &guard)?;
+        let now = self.tick();
+        let mut lease = Lease { core: self.clone(), path: Path::new(), length: 0, ns: ns.clone(), born: now };
+        lease.length = self.climb(&mut lease.path, tokens, upto, None, now, ns, None, &guard)?;
         Ok(lease)
     }
 }

@@ -22,7 +22,7 @@ use crate::event::{Event, EventSink};
 use crate::evictable::Evictable;
 use crate::key::{Atom, PageHash, Source, Value};
 use crate::namespace::Namespace;
-use crate::node::{BodyData, Branch, Node, Word, empty};
+use crate::node::{BodyData, Branch, Node, Usage, Word, empty};
 use crate::policy::Policy;
 use crate::protocol::Birth;
 
@@ -59,6 +59,9 @@ impl<A, V> Default for TreeConfig<A, V> {
     }
 }
 
+/// The use of a root.
+const NEVER: Usage = Usage { stamp: 0, base: 0, hits: 0 };
+
 /// Numbers the trees of a process, so that a handle names its own.
 static SERIAL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
@@ -81,6 +84,8 @@ pub(crate) struct Core<A, V> {
     /// `{ cached 32 | protected 32 }`: one word, so that no reader ever sees more protected than cached.
     counts: AtomicU64,
     clock: AtomicU64,
+    /// What the policy adds to whatever is used from now on.
+    pub(crate) inflation: AtomicU64,
     event_seq: AtomicU64,
     events: Option<Arc<dyn EventSink<A, V>>>,
     page: usize,
@@ -169,6 +174,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             resets: AtomicU32::new(0),
             counts: AtomicU64::new(0),
             clock: AtomicU64::new(1),
+            inflation: AtomicU64::new(0),
             event_seq: AtomicU64::new(0),
             events: config.events,
             page,
@@ -181,7 +187,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// A fresh root and a fresh root of the namespaces.
     fn new_roots(&self, era: u32) -> u64 {
         let root = || {
-            let birth = Birth { anchor: 0, key: 0, stamp: 0, created: 0, era, hits: 0, priority: 0, deepest: 0 };
+            let birth = Birth { anchor: 0, key: 0, usage: NEVER, created: 0, era, priority: 0, deepest: 0 };
             let node = self.new_node(&birth, 0, 0, false);
             let branch = self.new_branch(node);
             let body = self.new_body(BodyData { out: branch, ..empty() });
@@ -215,6 +221,10 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// The next logical time.
     pub(crate) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Relaxed)
+    }
+    /// What the policy adds to whatever is used now.
+    pub(crate) fn inflation(&self) -> u64 {
+        self.inflation.load(Acquire)
     }
     pub(crate) fn floor(&self, n: usize) -> usize {
         n & !(self.page - 1)
@@ -312,8 +322,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             let era = self.nodes.get(spaces).era.load(Relaxed);
             let now = self.tick();
-            let birth =
-                Birth { anchor: body.out, key, stamp: now, created: now, era, hits: 0, priority: 0, deepest: 0 };
+            let usage = Usage { stamp: now, base: self.inflation(), hits: 0 };
+            let birth = Birth { anchor: body.out, key, usage, created: now, era, priority: 0, deepest: 0 };
             let edge = BodyData { buffer: Some(Buffer::named(name, &self.meter)), ..empty() };
             let node = self.new_node(&birth, self.new_body(edge), 0, true);
             let change = self.with_child(body, key, node, dead);

@@ -50,7 +50,13 @@ pub struct Page {
     pub parent: Option<usize>,
     pub space: usize,
     pub pins: usize,
+    pub depth: usize,
     pub stamp: u64,
+    pub hits: u64,
+    pub created: u64,
+    pub priority: i32,
+    /// The inflation of its last use.
+    pub base: u64,
     /// Evicted or dropped by a reset.
     pub gone: bool,
     /// From before a reset.
@@ -62,6 +68,27 @@ pub struct Page {
 pub struct Lease {
     pub pages: Vec<usize>,
     pub space: usize,
+    /// What it publishes is as old as this.
+    pub born: u64,
+}
+
+/// What the order of eviction looks at first; the smaller goes.
+pub type Score = fn(&Page) -> u64;
+
+/// The score of a built-in policy.
+pub fn score_of(policy: &str) -> Score {
+    match policy {
+        "lru" => |page| page.stamp,
+        "lfu" => |page| page.hits,
+        "lfu-ageing" => |page| page.base + page.hits,
+        "fifo" => |page| page.created,
+        "mru" => |page| 1_000_000 - page.stamp,
+        "filo" => |page| 1_000_000 - page.created,
+        "slru" => |page| page.hits.min(2),
+        "priority" => |page| (1_000 + page.priority) as u64,
+        "gdsf" => |page| page.base + page.hits * (1024 + page.depth as u64 / 4),
+        other => panic!("{other} is not a policy"),
+    }
 }
 
 /// The trie.
@@ -72,11 +99,15 @@ pub struct Tree {
     pub time: u64,
     pub inserted: usize,
     pub evicted: usize,
+    score: Score,
+    /// Whether what goes lifts what is used from then on.
+    inflates: bool,
+    inflation: u64,
 }
 
 impl Tree {
-    pub fn new(page_size: usize) -> Self {
-        Tree { page_size, pages: Vec::new(), time: 0, inserted: 0, evicted: 0 }
+    pub fn new(page_size: usize, score: Score, inflates: bool) -> Self {
+        Tree { page_size, pages: Vec::new(), time: 0, inserted: 0, evicted: 0, score, inflates, inflation: 0 }
     }
 
     fn keys<'a>(&self, tokens: &'a [u32]) -> Vec<&'a [u32]> {
@@ -114,24 +145,27 @@ impl Tree {
         self.slots(&self.walk(tokens, space))
     }
 
-    fn stamp(&mut self, path: &[usize]) {
+    /// All of the path is used now; what lies behind its first `known` pages counts as one more use.
+    fn stamp(&mut self, path: &[usize], known: usize) {
         self.time += 1;
-        for &page in path {
-            self.pages[page].stamp = self.time;
+        for (i, &page) in path.iter().enumerate() {
+            let page = &mut self.pages[page];
+            (page.stamp, page.base) = (self.time, self.inflation);
+            page.hits += u64::from(i >= known);
         }
     }
 
     pub fn touch(&mut self, tokens: &[u32], space: usize) {
         let path = self.walk(tokens, space);
-        self.stamp(&path);
+        self.stamp(&path, 0);
     }
 
     fn lock_path(&mut self, path: Vec<usize>, space: usize) -> Lease {
-        self.stamp(&path);
+        self.stamp(&path, 0);
         for &page in &path {
             self.pages[page].pins += 1;
         }
-        Lease { pages: path, space }
+        Lease { pages: path, space, born: self.time }
     }
 
     pub fn lock_prefix(&mut self, tokens: &[u32], space: usize) -> Lease {
@@ -148,12 +182,36 @@ impl Tree {
         }
     }
 
-    fn add(&mut self, path: &mut Vec<usize>, space: usize, key: &[u32], slots: &[i32]) {
+    fn add(
+        &mut self,
+        path: &mut Vec<usize>,
+        space: usize,
+        key: &[u32],
+        slots: &[i32],
+        born: Option<u64>,
+        priority: i32,
+    ) {
         let parent = path.last().copied();
         let old = parent.is_some_and(|page| self.pages[page].old);
         path.push(self.pages.len());
         let (key, slots) = (key.to_vec(), slots.to_vec());
-        self.pages.push(Page { key, slots, parent, space, pins: 0, stamp: 0, gone: false, old });
+        let depth = path.len() * self.page_size;
+        let created = born.unwrap_or(self.time + 1);
+        self.pages.push(Page {
+            key,
+            slots,
+            parent,
+            space,
+            pins: 0,
+            depth,
+            stamp: 0,
+            hits: 0,
+            created,
+            priority,
+            base: 0,
+            gone: false,
+            old,
+        });
         self.inserted += self.page_size;
     }
 
@@ -171,6 +229,7 @@ impl Tree {
         slots: &[i32],
         space: usize,
         lease: Option<&mut Lease>,
+        priority: i32,
     ) -> Result<(usize, Vec<usize>), Refusal> {
         let size = self.page_size;
         if tokens.len() != slots.len() || slots.iter().any(|&slot| slot < 0) {
@@ -187,7 +246,8 @@ impl Tree {
             path.clone_from(&lease.pages);
         }
         let mut path = self.walk_from(path, tokens, space);
-        let cached = path.len();
+        let (cached, born) = (path.len(), lease.as_ref().map(|lease| lease.born));
+        let known = lease.as_ref().map_or(0, |lease| lease.pages.len());
         for chunk in slots.chunks_exact(size).skip(cached) {
             let aligned = (chunk[0] as usize).is_multiple_of(size);
             if !aligned || chunk.iter().zip(chunk[0]..).any(|(&slot, next)| slot != next) {
@@ -195,12 +255,12 @@ impl Tree {
             }
         }
         for (i, key) in keys.iter().enumerate().skip(cached) {
-            self.add(&mut path, space, key, &slots[i * size..(i + 1) * size]);
+            self.add(&mut path, space, key, &slots[i * size..(i + 1) * size], born, priority);
         }
         if let Some(lease) = lease {
             self.extend(lease, &path);
         }
-        self.stamp(&path);
+        self.stamp(&path, known);
         Ok((cached * size, path))
     }
 
@@ -217,14 +277,18 @@ impl Tree {
         self.live().filter(|&page| leaf(page)).collect()
     }
 
-    /// Which leaves may go now: the least recently used, or any that is left over from before a reset.
+    /// Which leaves may go now: the one that the policy puts first, or any that is left over from before a reset.
     fn victims(&self, taken: &[usize]) -> Vec<usize> {
         let leaves = self.leaves(taken);
         let old: Vec<usize> = leaves.iter().copied().filter(|&page| self.pages[page].old).collect();
         if !old.is_empty() {
             return old;
         }
-        leaves.into_iter().min_by_key(|&page| self.pages[page].stamp).into_iter().collect()
+        leaves
+            .into_iter()
+            .min_by_key(|&page| ((self.score)(&self.pages[page]), self.pages[page].stamp))
+            .into_iter()
+            .collect()
     }
 
     pub fn evict(&mut self, num_pages: usize, hint: Option<&[i32]>) -> Vec<i32> {
@@ -234,6 +298,7 @@ impl Tree {
             let hinted = |page: &&usize| hint.is_some_and(|h| h.contains(&self.pages[**page].slots[0]));
             let Some(&page) = victims.iter().find(hinted).or(victims.first()) else { break };
             self.pages[page].gone = true;
+            self.inflate(page);
             self.evicted += self.page_size;
             slots.extend(&self.pages[page].slots);
         }
@@ -248,7 +313,14 @@ impl Tree {
         assert!(self.explains(num_pages, &chosen, &mut Vec::new()), "no order of whole leaves explains {evicted:?}");
         for page in chosen {
             self.pages[page].gone = true;
+            self.inflate(page);
             self.evicted += self.page_size;
+        }
+    }
+
+    fn inflate(&mut self, page: usize) {
+        if self.inflates && !self.pages[page].old {
+            self.inflation = self.inflation.max((self.score)(&self.pages[page]));
         }
     }
 
@@ -392,6 +464,7 @@ pub struct Sequence {
     pub cached_len: usize,
     pub num_computed: usize,
     pub num_reserved: usize,
+    pub priority: i32,
 }
 
 /// Slots that wait, or none any more once it was signalled.
@@ -415,8 +488,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    pub fn new(num_slots: usize, page_size: usize, enabled: bool) -> Self {
-        let (tree, pool) = (Tree::new(page_size), Pool::new(num_slots, page_size));
+    pub fn new(num_slots: usize, tree: Tree, enabled: bool) -> Self {
+        let pool = Pool::new(num_slots, tree.page_size);
         Cache { tree, pool, enabled, queried: 0, hits: 0 }
     }
 
@@ -424,7 +497,7 @@ impl Cache {
         self.pool.page_size
     }
 
-    pub fn begin(&mut self, tokens: &[u32], space: usize) -> Sequence {
+    pub fn begin(&mut self, tokens: &[u32], space: usize, priority: i32) -> Sequence {
         let prefix = if self.enabled { &tokens[..tokens.len().saturating_sub(1)] } else { &[] };
         let lease = self.tree.lock_prefix(prefix, space);
         let length = lease.pages.len() * self.size();
@@ -437,6 +510,7 @@ impl Cache {
             cached_len: length,
             num_computed: length,
             num_reserved: length,
+            priority,
         }
     }
 
@@ -523,11 +597,11 @@ impl Cache {
                     duplicates.push(own);
                 } else {
                     let slots = self.pool.page_slots(own);
-                    self.tree.add(&mut path, s.lease.space, key, &slots);
+                    self.tree.add(&mut path, s.lease.space, key, &slots, Some(s.lease.born), s.priority);
                 }
             }
             self.tree.extend(&mut s.lease, &path);
-            self.tree.stamp(&path);
+            self.tree.stamp(&path, first);
             self.give_back_pages(&duplicates, after);
         }
         match (changed.first(), changed.last()) {
@@ -597,6 +671,7 @@ impl Cache {
                 cached_len: start,
                 num_computed: computed,
                 num_reserved: computed,
+                priority: s.priority,
             };
             let (from, to) = (self.full_row(s), self.full_row(&child));
             let copies = (start..computed).map(|i| [from[i], to[i]]).collect();
