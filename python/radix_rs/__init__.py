@@ -23,6 +23,7 @@ from radix_rs._core import (
     RadixTree,
     Sequence,
     SlotPool,
+    WeightedPolicy,
     __version__,
 )
 from radix_rs.rows import RequestRows
@@ -47,6 +48,7 @@ __all__ = [
     "SamplingParams",
     "Sequence",
     "SlotPool",
+    "WeightedPolicy",
     "__version__",
     "errors",
 ]

@@ -21,6 +21,7 @@ __all__ = [
     "RadixTree",
     "Sequence",
     "SlotPool",
+    "WeightedPolicy",
     "__version__",
 ]
 
@@ -31,7 +32,7 @@ class RadixTree:
     def __new__(
         cls,
         page_size: SupportsIndex = 1,
-        policy: str = "lru",
+        policy: str | WeightedPolicy = "lru",
         *,
         atom: Literal["u32", "u64"] = "u32",
         events: EventLog | None = None,
@@ -186,7 +187,7 @@ class PrefixCache:
         cls,
         num_slots: SupportsIndex,
         page_size: SupportsIndex = 1,
-        policy: str = "lru",
+        policy: str | WeightedPolicy = "lru",
         *,
         enabled: bool = True,
         events: EventLog | None = None,
@@ -256,3 +257,19 @@ class Sequence:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None: ...
+
+@final
+class WeightedPolicy:
+    def __new__(
+        cls,
+        name: str,
+        *,
+        last_use: float = 0.0,
+        created: float = 0.0,
+        hits: float = 0.0,
+        priority: float = 0.0,
+        depth: float = 0.0,
+        ageing: bool = False,
+    ) -> WeightedPolicy: ...
+    @property
+    def name(self) -> str: ...

@@ -23,7 +23,7 @@ from radix_rs.scheduler import Scheduler
 if TYPE_CHECKING:
     import torch
 
-    from radix_rs import PrefixCache
+    from radix_rs import PrefixCache, WeightedPolicy
 
 # Of the memory that is free after the model is loaded, if no size is given.
 _DEFAULT_SHARE = {"cuda": 0.85, "cpu": 0.25}
@@ -57,7 +57,7 @@ class LLM:
     attention_backend
         Name of the backend, or ``"auto"``.
     policy
-        What the cache evicts first.
+        What the cache evicts first: a name or a `WeightedPolicy`, see `RadixTree`.
     max_running
         Requests that run at a time.
     max_batch_tokens
@@ -91,7 +91,7 @@ class LLM:
         kv_dtype: str | torch.dtype = "auto",
         enable_prefix_caching: bool = True,
         attention_backend: str = "auto",
-        policy: str = "lru",
+        policy: str | WeightedPolicy = "lru",
         max_running: int = 64,
         max_batch_tokens: int = 2048,
     ) -> None:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use radix_rs::{CacheConfig, Row};
+use radix_rs::{CacheConfig, Policy, Row};
 
 use crate::detach::detached;
 use crate::error::IntoPy;
@@ -12,10 +12,11 @@ use crate::event::EventLog;
 use crate::input::{Ints, Memory, count, count_or, own_view};
 use crate::namespace::namespace as encode;
 use crate::output;
+use crate::policy::policy;
 use crate::pool::SlotPool;
 use crate::sequence::Sequence;
 use crate::stats;
-use crate::tree::{RadixTree, policy};
+use crate::tree::RadixTree;
 
 /// A radix tree and a slot pool with the life of requests on top.
 ///
@@ -28,8 +29,10 @@ use crate::tree::{RadixTree, policy};
 ///     Slots of the KV pool: a positive multiple of ``page_size``.
 /// page_size : int
 ///     Tokens per page: a power of two from 1 to 1024.
-/// policy : str
-///     Who is evicted first: "lru", the least recently used.
+/// policy : str or WeightedPolicy
+///     What is evicted first, page by page: "lru" (used least recently), "lfu" (least often), "lfu-ageing" (least often,
+///     what was popular long ago fades), "fifo" (born first), "mru", "filo", "slru" (used once, then the rest),
+///     "priority" (lowest), "gdsf" (least uses times cost to compute again, fading); ties by last use. Or one of your own.
 /// enabled : bool
 ///     False: nothing is found and nothing is published; sequences still get their slots. The baseline.
 /// events : EventLog, optional
@@ -56,19 +59,19 @@ pub(crate) struct PrefixCache(radix_rs::PrefixCache);
 impl PrefixCache {
     #[new]
     #[pyo3(
-        signature = (num_slots, page_size=None, policy="lru", *, enabled=true, events=None),
+        signature = (num_slots, page_size=None, policy=None, *, enabled=true, events=None),
         text_signature = "(num_slots, page_size=1, policy='lru', *, enabled=True, events=None)"
     )]
     fn new(
         num_slots: &Bound<'_, PyAny>,
         page_size: Option<&Bound<'_, PyAny>>,
-        policy: &str,
+        policy: Option<&Bound<'_, PyAny>>,
         enabled: bool,
         events: Option<&Bound<'_, EventLog>>,
     ) -> PyResult<Self> {
         let num_slots = count("num_slots", num_slots)?;
         let page_size = count_or("page_size", page_size, 1)?;
-        let policy = self::policy(policy)?;
+        let policy = policy.map_or(Ok(Policy::Lru), self::policy)?;
         let events = events.map(|log| log.get().narrow.clone() as _);
         let config = CacheConfig { num_slots, page_size, policy, enabled, events, ..Default::default() };
         Ok(PrefixCache(radix_rs::PrefixCache::new(config).py()?))

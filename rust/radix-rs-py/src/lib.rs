@@ -16,6 +16,7 @@ mod found;
 mod input;
 mod namespace;
 mod output;
+mod policy;
 mod pool;
 mod sequence;
 mod stats;
@@ -33,6 +34,8 @@ mod _core {
     use crate::event::{Event, EventLog};
     #[pymodule_export]
     use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo};
+    #[pymodule_export]
+    use crate::policy::WeightedPolicy;
     #[pymodule_export]
     use crate::pool::SlotPool;
     #[pymodule_export]

@@ -11,13 +11,10 @@ use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo, released};
 use crate::input::{Ints, count, count_or};
 use crate::namespace::namespace as encode;
 use crate::output;
+use crate::policy::policy;
 use crate::stats;
 
 type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
-
-pub(crate) fn policy(name: &str) -> PyResult<Policy> {
-    Policy::from_name(name).ok_or_else(|| invalid(format!("policy '{name}' is not known; known: 'lru'")))
-}
 
 /// A lock-free radix tree from token ids to KV slots, for engines that own their slots.
 ///
@@ -35,8 +32,10 @@ pub(crate) fn policy(name: &str) -> PyResult<Policy> {
 /// ----------
 /// page_size : int
 ///     Tokens per page: a power of two from 1 to 1024.
-/// policy : str
-///     Who is evicted first: "lru", the least recently used.
+/// policy : str or WeightedPolicy
+///     What is evicted first, page by page: "lru" (used least recently), "lfu" (least often), "lfu-ageing" (least often,
+///     what was popular long ago fades), "fifo" (born first), "mru", "filo", "slru" (used once, then the rest),
+///     "priority" (lowest), "gdsf" (least uses times cost to compute again, fading); ties by last use. Or one of your own.
 /// atom : {"u32", "u64"}
 ///     Width of a token id; "u64" is for pairs of tokens and content hashes.
 /// events : EventLog, optional
@@ -87,17 +86,17 @@ impl RadixTree {
 impl RadixTree {
     #[new]
     #[pyo3(
-        signature = (page_size=None, policy="lru", *, atom="u32", events=None),
+        signature = (page_size=None, policy=None, *, atom="u32", events=None),
         text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None)"
     )]
     fn new(
         page_size: Option<&Bound<'_, PyAny>>,
-        policy: &str,
+        policy: Option<&Bound<'_, PyAny>>,
         atom: &str,
         events: Option<&Bound<'_, EventLog>>,
     ) -> PyResult<Self> {
         let page_size = count_or("page_size", page_size, 1)?;
-        let policy = self::policy(policy)?;
+        let policy = policy.map_or(Ok(Policy::Lru), self::policy)?;
         let log = events.map(Bound::get);
         // The log is a sink of the core's own: an event reaches it without the interpreter.
         Ok(RadixTree(match atom {

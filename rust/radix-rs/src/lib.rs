@@ -60,7 +60,7 @@ pub use key::{Atom, Element, PageHash, RawSource, Source, Value};
 pub use namespace::Namespace;
 #[cfg(radix_pause)]
 pub use pause::Pause;
-pub use policy::{EvictionPolicy, PageUse, Policy};
+pub use policy::{EvictionPolicy, PageUse, Policy, WeightedPolicy};
 pub use row::{Row, RowView};
 pub use sequence::Sequence;
 pub use slots::SlotPool;

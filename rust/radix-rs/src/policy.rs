@@ -185,3 +185,77 @@ impl Policy {
         matches!(self, Policy::Fifo | Policy::Filo | Policy::Priority | Policy::Custom(_))
     }
 }
+
+/// A policy put together from weights: the score of a page is the weighted sum of what is known of it.
+///
+/// # Examples
+/// ```
+/// use radix_rs::{Policy, WeightedPolicy};
+/// // a use counts as much as a thousand operations of recency
+/// let policy = Policy::custom(WeightedPolicy { last_use: 1.0, hits: 1000.0, ..WeightedPolicy::named("recent-or-popular") });
+/// assert_eq!(policy.name(), "recent-or-popular");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightedPolicy {
+    /// Its name, for reports.
+    pub name: String,
+    /// Weight of the logical time of the last use; each operation is one unit.
+    pub last_use: f64,
+    /// Weight of the logical time of birth.
+    pub created: f64,
+    /// Weight of a use.
+    pub hits: f64,
+    /// Weight of a step of priority.
+    pub priority: f64,
+    /// Weight of a token of depth.
+    pub depth: f64,
+    /// Whether what is evicted lifts what is used from then on; sums below zero count as zero then.
+    pub ageing: bool,
+}
+
+impl WeightedPolicy {
+    /// A policy to which nothing counts yet: the page that was used least recently goes first.
+    pub fn named(name: impl Into<String>) -> Self {
+        let (last_use, created, hits, priority, depth) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        WeightedPolicy { name: name.into(), last_use, created, hits, priority, depth, ageing: false }
+    }
+}
+
+impl EvictionPolicy for WeightedPolicy {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn score(&self, page: &PageUse) -> u64 {
+        let sum = self.last_use * page.last_use as f64
+            + self.created * page.created as f64
+            + self.hits * f64::from(page.hits)
+            + self.priority * f64::from(page.priority)
+            + self.depth * f64::from(page.depth);
+        if self.ageing {
+            return page.inflation.saturating_add((sum * 1024.0) as u64);
+        }
+        // the order of floats as an order of integers
+        let bits = sum.to_bits();
+        bits ^ if bits >> 63 == 1 { u64::MAX } else { 1 << 63 }
+    }
+
+    fn inflates(&self) -> bool {
+        self.ageing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scores_of_weights_are_in_the_order_of_their_sums() {
+        let page = |last_use| PageUse { last_use, created: 0, hits: 1, priority: 0, depth: 1, inflation: 0 };
+        for weight in [-1.5, 1e-9, 1.0, 1e9] {
+            let policy = WeightedPolicy { last_use: weight, depth: -3.0, ..WeightedPolicy::named("w") };
+            let scores: Vec<u64> = [0, 1, 2, 1000, 1 << 40].map(|at| policy.score(&page(at))).into();
+            assert!(scores.is_sorted_by(|a, b| if weight > 0.0 { a <= b } else { a >= b }), "{weight}: {scores:?}");
+        }
+    }
+}
