@@ -14,7 +14,7 @@ use crate::row::Row;
 use crate::sequence::Sequence;
 use crate::slots::SlotPool;
 use crate::stats::{CacheStats, OwnedSlots};
-use crate::tree::{RadixTree, TreeConfig};
+use crate::tree::{Clock, RadixTree, TreeConfig};
 
 /// How a cache is set up.
 pub struct CacheConfig<A = u32> {
@@ -30,6 +30,8 @@ pub struct CacheConfig<A = u32> {
     pub events: Option<Arc<dyn EventSink<A, i32>>>,
     /// How pages become keys of child tables.
     pub page_hash: PageHash,
+    /// The time by which pins end; by default that of the system.
+    pub clock: Option<Clock>,
 }
 
 impl<A> Default for CacheConfig<A> {
@@ -41,6 +43,7 @@ impl<A> Default for CacheConfig<A> {
             enabled: true,
             events: None,
             page_hash: PageHash::Mix,
+            clock: None,
         }
     }
 }
@@ -118,6 +121,7 @@ impl<A: Atom> Shared<A> {
         if n == 0 || self.pool.take_pages(n, &mut take).is_ok() {
             return Ok(());
         }
+        self.tree.core.expire(); // what is due counts as evictable
         let mut found: Vec<usize> = Vec::with_capacity(n);
         let refuse = |found: Vec<usize>, n: usize| {
             found.into_iter().for_each(|p| self.pool.give(p));
@@ -170,6 +174,7 @@ impl<A: Atom> PrefixCache<A> {
             policy: config.policy,
             events: config.events,
             page_hash: config.page_hash,
+            clock: config.clock,
         })?;
         let shared = Shared {
             owners: (0..config.num_slots / config.page_size).map(|_| AtomicU32::new(NOBODY)).collect(),

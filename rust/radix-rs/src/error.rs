@@ -44,6 +44,15 @@ pub enum Error {
     Lease(String),
     /// More users at once than a node can count (2^28 - 1).
     PinOverflow,
+    /// A pin would keep more than all pins together may. All numbers are in tokens.
+    PinBudget {
+        /// What it would keep that no other pin does.
+        needed: usize,
+        /// What the others keep.
+        pinned: usize,
+        /// What they may keep together.
+        budget: usize,
+    },
     /// An invariant does not hold; the text names the first one found broken.
     Integrity(String),
 }
@@ -66,6 +75,12 @@ impl fmt::Display for Error {
             Error::DoubleFree { slot } => write!(f, "slot {slot} is free already"),
             Error::Lease(text) => f.write_str(text),
             Error::PinOverflow => f.write_str("a node is pinned by 268435455 users, its limit"),
+            Error::PinBudget { needed, pinned, budget } => {
+                write!(
+                    f,
+                    "would pin {needed} tokens more, but {pinned} of {budget} that pins may keep are pinned already"
+                )
+            }
             Error::Integrity(text) => write!(f, "broken invariant: {text}"),
         }
     }

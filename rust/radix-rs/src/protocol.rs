@@ -124,12 +124,13 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Recycles what no guard can reach any more, if the epoch can move on.
-    fn collect(&self, guard: &Guard<'_>) {
+    pub(crate) fn collect(&self, guard: &Guard<'_>) {
         if let Some(list) = guard.advance() {
             self.bodies.collect(list);
             self.nodes.collect(list);
             self.branches.collect(list);
             self.index.collect(list);
+            self.pins.collect(list);
         }
     }
 

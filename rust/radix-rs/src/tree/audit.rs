@@ -159,7 +159,11 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             num_nodes: self.num_nodes(),
             size_bytes: self.size_bytes(),
             num_candidates: core.index.len(),
-            num_retired: core.nodes.waiting() + core.bodies.waiting() + core.branches.waiting() + core.index.waiting(),
+            num_retired: core.nodes.waiting()
+                + core.bodies.waiting()
+                + core.branches.waiting()
+                + core.index.waiting()
+                + core.pins.waiting(),
         }
     }
 }

@@ -28,6 +28,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Frees at least `want` atoms if it can, whole pages from the tail of each victim; with `whole` whole edges.
     pub(crate) fn evict(&self, want: usize, whole: bool, out: &mut Vec<V>) -> usize {
         let mut freed = 0;
+        self.expire();
         while freed < want {
             let guard = self.guard();
             let Some(candidate) = self.index.pop_if(|_| true, &guard) else { break };

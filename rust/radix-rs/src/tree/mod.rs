@@ -8,6 +8,7 @@ mod insert;
 mod lease;
 mod lock;
 mod match_prefix;
+mod pin;
 mod reset;
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
@@ -32,6 +33,8 @@ pub use insert::Inserted;
 pub use lease::Lease;
 pub(crate) use lock::Held;
 pub use match_prefix::{Match, Segment};
+use pin::Pins;
+pub use pin::{Clock, Pin};
 
 /// How a tree is set up.
 ///
@@ -51,11 +54,13 @@ pub struct TreeConfig<A = u32, V = i32> {
     pub events: Option<Arc<dyn EventSink<A, V>>>,
     /// How pages become keys of child tables.
     pub page_hash: PageHash,
+    /// The time by which pins end; by default that of the system.
+    pub clock: Option<Clock>,
 }
 
 impl<A, V> Default for TreeConfig<A, V> {
     fn default() -> Self {
-        TreeConfig { page_size: 1, policy: Policy::Lru, events: None, page_hash: PageHash::Mix }
+        TreeConfig { page_size: 1, policy: Policy::Lru, events: None, page_hash: PageHash::Mix, clock: None }
     }
 }
 
@@ -90,6 +95,7 @@ pub(crate) struct Core<A, V> {
     events: Option<Arc<dyn EventSink<A, V>>>,
     page: usize,
     hash: PageHash,
+    pub(crate) pins: Pins,
 }
 
 /// A lock-free radix tree that maps sequences of atoms (token ids) to values (KV slots), one value per atom.
@@ -179,6 +185,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             events: config.events,
             page,
             hash: config.page_hash,
+            pins: Pins::new(config.clock),
         };
         core.roots.store(core.new_roots(0), SeqCst);
         Ok(core)

@@ -10,6 +10,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// One swap puts fresh roots in; what hung below the old ones is drained through the index like everything else, first
     /// in its order.
     pub(crate) fn reset(&self, out: &mut Vec<V>) {
+        self.end_pins(|_| true);
         let era = self.resets.fetch_add(1, SeqCst) + 1;
         let fresh = self.new_roots(era);
         let seq = self.next_event();
