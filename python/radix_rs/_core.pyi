@@ -1,5 +1,6 @@
 """The Rust core: the tree, the pool, the cache and the life of a request."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, final
 
@@ -17,6 +18,7 @@ __all__ = [
     "Lease",
     "Match",
     "NodeInfo",
+    "Pin",
     "PrefixCache",
     "RadixTree",
     "Sequence",
@@ -36,9 +38,19 @@ class RadixTree:
         *,
         atom: Literal["u32", "u64"] = "u32",
         events: EventLog | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> RadixTree: ...
     def match_prefix(self, tokens: IntArray, namespace: Namespace = None) -> Match: ...
     def lock_prefix(self, tokens: IntArray, namespace: Namespace = None) -> Lease: ...
+    def pin(
+        self,
+        tokens: IntArray,
+        ttl_s: float,
+        budget: SupportsIndex,
+        namespace: Namespace = None,
+    ) -> Pin: ...
+    @property
+    def pinned_tokens(self) -> int: ...
     def touch(self, tokens: IntArray, namespace: Namespace = None) -> None: ...
     def insert(
         self,
@@ -191,6 +203,7 @@ class PrefixCache:
         *,
         enabled: bool = True,
         events: EventLog | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> PrefixCache: ...
     def begin(
         self,
@@ -273,3 +286,11 @@ class WeightedPolicy:
     ) -> WeightedPolicy: ...
     @property
     def name(self) -> str: ...
+
+@final
+class Pin:
+    @property
+    def length(self) -> int: ...
+    @property
+    def deadline_s(self) -> float: ...
+    def release(self) -> bool: ...

@@ -13,6 +13,7 @@ __all__ = [
     "IntegrityError",
     "InvalidInputError",
     "LeaseError",
+    "PinBudgetError",
     "RadixError",
     "SnapshotError",
     "StaleHandleError",
@@ -96,6 +97,32 @@ class DoubleFreeError(RadixError):
 
 class LeaseError(RadixError):
     """A lease or sequence is released, finished, in use elsewhere or belongs to another tree."""
+
+
+class PinBudgetError(RadixError):
+    """A pin would keep more than all pins together may; nothing was pinned.
+
+    Attributes (all in tokens):
+        needed: what it would keep that no other pin does.
+        pinned: what the others keep.
+        budget: what they may keep together.
+    """
+
+    needed: int
+    pinned: int
+    budget: int
+
+    def __init__(self, needed: int, pinned: int, budget: int) -> None:
+        super().__init__(needed, pinned, budget)
+        self.needed = needed
+        self.pinned = pinned
+        self.budget = budget
+
+    def __str__(self) -> str:
+        return (
+            f"would pin {self.needed} tokens more, but {self.pinned} of {self.budget} "
+            f"that pins may keep are pinned already"
+        )
 
 
 class SnapshotError(RadixError):

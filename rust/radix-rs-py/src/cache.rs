@@ -12,6 +12,7 @@ use crate::event::EventLog;
 use crate::input::{Ints, Memory, count, count_or, own_view};
 use crate::namespace::namespace as encode;
 use crate::output;
+use crate::pin::clock as clock_of;
 use crate::policy::policy;
 use crate::pool::SlotPool;
 use crate::sequence::Sequence;
@@ -37,6 +38,8 @@ use crate::tree::RadixTree;
 ///     False: nothing is found and nothing is published; sequences still get their slots. The baseline.
 /// events : EventLog, optional
 ///     Is told what is stored and removed; nothing is spent on it when absent.
+/// clock : callable, optional
+///     Returns the time in seconds by which pins (``cache.tree.pin``) end; by default the system's.
 ///
 /// Raises
 /// ------
@@ -59,8 +62,8 @@ pub(crate) struct PrefixCache(radix_rs::PrefixCache);
 impl PrefixCache {
     #[new]
     #[pyo3(
-        signature = (num_slots, page_size=None, policy=None, *, enabled=true, events=None),
-        text_signature = "(num_slots, page_size=1, policy='lru', *, enabled=True, events=None)"
+        signature = (num_slots, page_size=None, policy=None, *, enabled=true, events=None, clock=None),
+        text_signature = "(num_slots, page_size=1, policy='lru', *, enabled=True, events=None, clock=None)"
     )]
     fn new(
         num_slots: &Bound<'_, PyAny>,
@@ -68,12 +71,21 @@ impl PrefixCache {
         policy: Option<&Bound<'_, PyAny>>,
         enabled: bool,
         events: Option<&Bound<'_, EventLog>>,
+        clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let num_slots = count("num_slots", num_slots)?;
         let page_size = count_or("page_size", page_size, 1)?;
         let policy = policy.map_or(Ok(Policy::Lru), self::policy)?;
         let events = events.map(|log| log.get().narrow.clone() as _);
-        let config = CacheConfig { num_slots, page_size, policy, enabled, events, ..Default::default() };
+        let config = CacheConfig {
+            num_slots,
+            page_size,
+            policy,
+            enabled,
+            events,
+            clock: clock_of(clock)?,
+            ..Default::default()
+        };
         Ok(PrefixCache(radix_rs::PrefixCache::new(config).py()?))
     }
 

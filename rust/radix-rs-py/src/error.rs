@@ -13,6 +13,7 @@ struct Classes {
     double_free: Py<PyType>,
     lease: Py<PyType>,
     integrity: Py<PyType>,
+    pin_budget: Py<PyType>,
 }
 
 impl Classes {
@@ -26,6 +27,7 @@ impl Classes {
             double_free: class("DoubleFreeError")?,
             lease: class("LeaseError")?,
             integrity: class("IntegrityError")?,
+            pin_budget: class("PinBudgetError")?,
         })
     }
 }
@@ -56,6 +58,7 @@ pub(crate) fn from_core(error: Error) -> PyErr {
         Error::StaleHandle { .. } => raise(|c| &c.stale_handle, (text,)),
         Error::DoubleFree { slot } => raise(|c| &c.double_free, (slot,)),
         Error::Lease(_) | Error::PinOverflow => raise(|c| &c.lease, (text,)),
+        Error::PinBudget { needed, pinned, budget } => raise(|c| &c.pin_budget, (needed, pinned, budget)),
         Error::Integrity(_) => raise(|c| &c.integrity, (text,)),
         _ => PyRuntimeError::new_err(text),
     }

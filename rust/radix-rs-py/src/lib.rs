@@ -16,6 +16,7 @@ mod found;
 mod input;
 mod namespace;
 mod output;
+mod pin;
 mod policy;
 mod pool;
 mod sequence;
@@ -34,6 +35,8 @@ mod _core {
     use crate::event::{Event, EventLog};
     #[pymodule_export]
     use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo};
+    #[pymodule_export]
+    use crate::pin::Pin;
     #[pymodule_export]
     use crate::policy::WeightedPolicy;
     #[pymodule_export]

@@ -11,6 +11,7 @@ use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo, released};
 use crate::input::{Ints, count, count_or};
 use crate::namespace::namespace as encode;
 use crate::output;
+use crate::pin::{Pin, clock, seconds};
 use crate::policy::policy;
 use crate::stats;
 
@@ -40,6 +41,8 @@ type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
 ///     Width of a token id; "u64" is for pairs of tokens and content hashes.
 /// events : EventLog, optional
 ///     Is told what is stored and removed; nothing is spent on it when absent.
+/// clock : callable, optional
+///     Returns the time in seconds by which pins end; by default the system's.
 ///
 /// Raises
 /// ------
@@ -86,30 +89,34 @@ impl RadixTree {
 impl RadixTree {
     #[new]
     #[pyo3(
-        signature = (page_size=None, policy=None, *, atom="u32", events=None),
-        text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None)"
+        signature = (page_size=None, policy=None, *, atom="u32", events=None, clock=None),
+        text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None, clock=None)"
     )]
     fn new(
         page_size: Option<&Bound<'_, PyAny>>,
         policy: Option<&Bound<'_, PyAny>>,
         atom: &str,
         events: Option<&Bound<'_, EventLog>>,
+        clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let page_size = count_or("page_size", page_size, 1)?;
         let policy = policy.map_or(Ok(Policy::Lru), self::policy)?;
+        let clock = self::clock(clock)?;
         let log = events.map(Bound::get);
         // The log is a sink of the core's own: an event reaches it without the interpreter.
         Ok(RadixTree(match atom {
             "u32" => {
                 let events = log.map(|log| log.narrow.clone() as _);
                 Atoms::U32(
-                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, ..Default::default() }).py()?,
+                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, clock, ..Default::default() })
+                        .py()?,
                 )
             }
             "u64" => {
                 let events = log.map(|log| log.wide.clone() as _);
                 Atoms::U64(
-                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, ..Default::default() }).py()?,
+                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, clock, ..Default::default() })
+                        .py()?,
                 )
             }
             _ => return Err(invalid(format!("atom must be 'u32' or 'u64', not '{atom}'"))),
@@ -178,6 +185,58 @@ impl RadixTree {
         let tokens = Ints::new("tokens", tokens)?;
         let held = detached(py, tokens.len(), || Ok(each_of!(&self.0, tree => tree.lock_prefix(&tokens, &namespace)?)));
         Ok(Lease::new(held.py()?))
+    }
+
+    /// Keep the longest cached prefix from eviction for a while, although no request uses it.
+    ///
+    /// All pins together keep no more than ``budget`` tokens; what several keep counts once. No thread watches the time:
+    /// what is due goes when somebody evicts, pins or asks. A reset ends all pins. Pinning again prolongs: each pin has a
+    /// time of its own.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``.
+    /// ttl_s : float
+    ///     Seconds until it ends, by the clock of the tree.
+    /// budget : int
+    ///     Tokens that all pins may keep together.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    ///
+    /// Returns
+    /// -------
+    /// Pin
+    ///     ``length`` tokens in whole pages, 0 if nothing is cached.
+    ///
+    /// Raises
+    /// ------
+    /// PinBudgetError
+    ///     It would keep more; nothing is pinned then.
+    /// InvalidInputError
+    ///     As for `match_prefix`, or the time is negative or not finite.
+    #[pyo3(signature = (tokens, ttl_s, budget, namespace=None))]
+    fn pin(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        ttl_s: f64,
+        budget: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Pin> {
+        let namespace = encode(namespace)?;
+        let ttl = seconds("ttl_s", ttl_s)?;
+        let budget = count("budget", budget)?;
+        let tokens = Ints::new("tokens", tokens)?;
+        let pin =
+            detached(py, tokens.len(), || each!(&self.0, tree => tree.pin(&tokens, &namespace, ttl, budget))).py()?;
+        Ok(Pin::new(pin, each_of!(&self.0, tree => tree.clone())))
+    }
+
+    /// Tokens that pins keep now, each counted once. O(nodes that are pinned).
+    #[getter]
+    fn pinned_tokens(&self) -> usize {
+        each!(&self.0, tree => tree.pinned_tokens())
     }
 
     /// Mark the longest cached prefix as used now, without a lease.

@@ -30,6 +30,8 @@ pub struct CacheConfig<A = u32> {
     pub events: Option<Arc<dyn EventSink<A, i32>>>,
     /// How pages become keys of child tables.
     pub page_hash: PageHash,
+    /// As for [`TreeConfig`].
+    pub compact_every: usize,
     /// The time by which pins end; by default that of the system.
     pub clock: Option<Clock>,
 }
@@ -43,6 +45,7 @@ impl<A> Default for CacheConfig<A> {
             enabled: true,
             events: None,
             page_hash: PageHash::Mix,
+            compact_every: 1000,
             clock: None,
         }
     }
@@ -174,6 +177,7 @@ impl<A: Atom> PrefixCache<A> {
             policy: config.policy,
             events: config.events,
             page_hash: config.page_hash,
+            compact_every: config.compact_every,
             clock: config.clock,
         })?;
         let shared = Shared {

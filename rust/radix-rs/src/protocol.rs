@@ -26,6 +26,9 @@
 //!    makes it dead first and removes the entry afterwards. One of the two sees the other. A third one may take the entry
 //!    out in between; it reads the word first and the generation afterwards, so if that is still the entry's, the word was
 //!    of the same life, and a live word under a guard stays in that life.
+//! 8. **Any word may be followed.** A node loses its body by a swap of its word and only then hands it to the epochs, a node
+//!    that was never published too. So a body whose id was read under a guard from any node of the arena is still
+//!    there, which is what lets a compaction go over the arena without a path.
 
 use crate::sync::atomic::Ordering::*;
 
@@ -102,11 +105,11 @@ impl<A: Atom, V: Value> Core<A, V> {
         id
     }
 
-    /// Takes a node back that was never published, with its body.
-    pub(crate) fn discard_node(&self, id: u32) {
-        self.bodies.free(self.nodes.get(id).load().body());
-        self.nodes.free(id);
-        self.num_nodes.fetch_sub(1, Relaxed);
+    /// Takes a node back that was never published, with its body. Through the epochs: a compaction may be looking at it.
+    pub(crate) fn discard_node(&self, id: u32, guard: &Guard<'_>) {
+        let word = Word(self.nodes.get(id).word.swap(DEAD.0, SeqCst));
+        self.retire_body(word.body(), None, guard);
+        self.retire_node(id, guard);
     }
 
     /// Hands a replaced body to the epochs, with what its successor does not share.
@@ -308,7 +311,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         if !self.nodes.get(parent).swap(word, word.with_body(body).with_fixing(fixing)) {
             self.bodies.free(body);
             change.discard();
-            self.discard_node(fresh);
+            self.discard_node(fresh, guard);
             return false;
         }
         self.retire_body(word.body(), Some(change.published()), guard);

@@ -49,7 +49,7 @@ fn ns() -> Namespace {
 }
 
 fn tree(page_size: usize) -> RadixTree {
-    RadixTree::new(TreeConfig { page_size, ..Default::default() }).unwrap()
+    RadixTree::new(TreeConfig { page_size, compact_every: 5, ..Default::default() }).unwrap()
 }
 
 fn values(found: &Match) -> Vec<i32> {

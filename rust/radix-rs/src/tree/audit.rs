@@ -36,6 +36,21 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
+    /// Tries to merge the next `max_work` nodes of the arena with what hangs below, from where the last call stopped.
+    pub(crate) fn compact(&self, max_work: usize) {
+        let guard = self.guard();
+        let bound = self.nodes.bound();
+        let work = max_work.min(bound as usize) as u32;
+        let start = self.compacted.fetch_add(work, Relaxed);
+        for id in (0..work).map(|i| 1 + start.wrapping_add(i) % (bound - 1)) {
+            let node = self.nodes.get(id);
+            let word = self.load(id, &guard);
+            if word.live() && node.generation.load(Acquire) % 2 == 1 && !node.is_retired() {
+                self.try_merge(id, &guard);
+            }
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let guard = self.guard();
         let live = self.live_nodes();
@@ -132,17 +147,13 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.check()
     }
 
-    /// Makes whole what was left split (a lease that was released in a race, say), looking at no more than `max_work` nodes,
-    /// and recycles the memory of what is gone. Returns how many nodes were saved.
+    /// Makes whole what was left split (a lease that was released in a race, say), looking at no more than `max_work` nodes
+    /// where the last call stopped, and recycles the memory of what is gone. Returns how many nodes were saved. Inserts do
+    /// as much by themselves, see [`TreeConfig::compact_every`](crate::TreeConfig::compact_every).
     pub fn compact(&self, max_work: usize) -> usize {
-        let core = &self.core;
-        let guard = core.guard();
         let before = self.num_nodes();
-        for (id, _) in core.live_nodes().into_iter().take(max_work) {
-            core.try_merge(id, &guard);
-        }
-        drop(guard);
-        core.collect_all();
+        self.core.compact(max_work);
+        self.core.collect_all();
         before.saturating_sub(self.num_nodes())
     }
 }

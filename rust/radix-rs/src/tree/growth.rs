@@ -69,6 +69,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             let values = &supply.values[start - supply.base..];
             self.emit(Event::Stored { seq, namespace: ns.as_bytes(), tokens: key, start, values });
         }
+        self.stored_one();
     }
 
     /// Attaches a leaf for the rest of `key` below `node`. `None`: somebody was faster, load again.
@@ -115,7 +116,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         self.count(-(leaf.len as isize), 0);
         self.bodies.free(new_body);
         change.discard();
-        self.discard_node(leaf.node);
+        self.discard_node(leaf.node, guard);
         if body.out == 0 {
             self.branches.free(branch);
         }
@@ -195,9 +196,9 @@ impl<A: Atom, V: Value> Core<A, V> {
             // SAFETY: never published.
             unsafe { Children::free_all(table) };
             // its children are still the old body's; a body does not free them
-            self.discard_node(low);
+            self.discard_node(low, guard);
             if let Some(leaf) = leaf {
-                self.discard_node(leaf.node);
+                self.discard_node(leaf.node, guard);
             }
             self.branches.free(branch);
             return Ok(None);

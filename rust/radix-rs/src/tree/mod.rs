@@ -54,13 +54,22 @@ pub struct TreeConfig<A = u32, V = i32> {
     pub events: Option<Arc<dyn EventSink<A, V>>>,
     /// How pages become keys of child tables.
     pub page_hash: PageHash,
+    /// After so many inserts as many nodes are looked at for halves that a race left apart; 0: never.
+    pub compact_every: usize,
     /// The time by which pins end; by default that of the system.
     pub clock: Option<Clock>,
 }
 
 impl<A, V> Default for TreeConfig<A, V> {
     fn default() -> Self {
-        TreeConfig { page_size: 1, policy: Policy::Lru, events: None, page_hash: PageHash::Mix, clock: None }
+        TreeConfig {
+            page_size: 1,
+            policy: Policy::Lru,
+            events: None,
+            page_hash: PageHash::Mix,
+            compact_every: 1000,
+            clock: None,
+        }
     }
 }
 
@@ -96,6 +105,10 @@ pub(crate) struct Core<A, V> {
     page: usize,
     hash: PageHash,
     pub(crate) pins: Pins,
+    compact_every: usize,
+    /// Where the next compaction goes on.
+    pub(crate) compacted: AtomicU32,
+    stores: AtomicUsize,
 }
 
 /// A lock-free radix tree that maps sequences of atoms (token ids) to values (KV slots), one value per atom.
@@ -186,6 +199,9 @@ impl<A: Atom, V: Value> Core<A, V> {
             page,
             hash: config.page_hash,
             pins: Pins::new(config.clock),
+            compact_every: config.compact_every,
+            compacted: AtomicU32::new(0),
+            stores: AtomicUsize::new(0),
         };
         core.roots.store(core.new_roots(0), SeqCst);
         Ok(core)
@@ -232,6 +248,13 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// What the policy adds to whatever is used now.
     pub(crate) fn inflation(&self) -> u64 {
         self.inflation.load(Acquire)
+    }
+    /// Counts an insert; now and then the one that counts compacts a little, so that each pays for one node.
+    pub(crate) fn stored_one(&self) {
+        let every = self.compact_every;
+        if every > 0 && self.stores.fetch_add(1, Relaxed) % every == every - 1 {
+            self.compact(every);
+        }
     }
     pub(crate) fn floor(&self, n: usize) -> usize {
         n & !(self.page - 1)
@@ -345,7 +368,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             self.bodies.free(new_body);
             change.discard();
-            self.discard_node(node);
+            self.discard_node(node, guard);
         }
     }
 
