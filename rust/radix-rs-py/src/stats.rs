@@ -21,6 +21,7 @@ pub(crate) fn tree<'py>(py: Python<'py>, stats: &TreeStats) -> PyResult<Bound<'p
         protected_tokens,
         num_nodes,
         size_bytes,
+        copied_tokens,
         num_candidates,
         num_retired
     )

@@ -506,6 +506,7 @@ impl RadixTree {
     /// - ``protected_tokens``: of these, what leases protect;
     /// - ``num_nodes``: nodes, the roots included;
     /// - ``size_bytes``: memory of the tree;
+    /// - ``copied_tokens``: tokens copied so far to make edges whole again;
     /// - ``num_candidates``: leaves in the order of eviction, entries that are out of date included;
     /// - ``num_retired``: retired objects that a reader may still look at.
     ///

@@ -257,7 +257,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         guard: &Guard<'_>,
     ) -> bool {
         let (node, frozen) = (self.nodes.get(parent), self.nodes.get(id));
-        let mut data = self.joined(above, below);
+        let mut data = self.joined(above, below, guard);
         let own = node.usage();
         let mut parts = above.parts(own);
         parts.extend(below.parts(frozen.usage()));

@@ -14,6 +14,8 @@ pub struct TreeStats {
     pub num_nodes: usize,
     /// Memory of the tree in bytes.
     pub size_bytes: usize,
+    /// Atoms copied so far to make edges whole again.
+    pub copied_tokens: usize,
     /// Leaves waiting in the order of eviction (with entries that are out of date).
     pub num_candidates: usize,
     /// Retired objects that a reader may still look at.

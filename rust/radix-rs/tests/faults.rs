@@ -174,6 +174,24 @@ fn memory_of_evicted_parts_is_given_back_though_they_once_shared_a_buffer() {
 }
 
 #[test]
+fn a_chain_of_many_pieces_becomes_whole_with_each_token_copied_once() {
+    const PIECES: usize = 2_000;
+    let tree = tree(1);
+    let text = range(0..PIECES as u32);
+    insert(&tree, &text, 0);
+    let long = tree.lock_prefix(&text[..], &ns()).unwrap();
+    let leases: Vec<_> = (1..PIECES).map(|at| tree.lock_prefix(&text[..at], &ns()).unwrap()).collect();
+    drop(leases);
+    assert_eq!(tree.num_nodes(), PIECES + 2);
+    let before = tree.stats().copied_tokens;
+    drop(long);
+    assert_eq!(tree.num_nodes(), 3);
+    assert!(tree.stats().copied_tokens - before <= PIECES);
+    assert_eq!(find(&tree, &text), (0..PIECES as i32).collect::<Vec<_>>());
+    tree.check().unwrap();
+}
+
+#[test]
 fn the_memory_of_a_large_edge_goes_once_less_than_half_of_it_is_used() {
     const LENGTH: usize = 1 << 18;
     let tree = tree(1);

@@ -169,6 +169,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
             protected_tokens: protected,
             num_nodes: self.num_nodes(),
             size_bytes: self.size_bytes(),
+            copied_tokens: core.copied.load(Relaxed),
             num_candidates: core.index.len(),
             num_retired: core.nodes.waiting()
                 + core.bodies.waiting()

@@ -233,9 +233,10 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Lets a path go, deepest node first, and makes whole again what was only split for it.
     pub(crate) fn unpin(&self, path: &[Held], guard: &Guard<'_>) {
-        let mut fragments: SmallVec<[u32; 4]> = SmallVec::new();
+        // from the bottom up, each with whether it is a tail
+        let mut released: SmallVec<[(u32, bool); 8]> = SmallVec::new();
         for held in path.iter().rev() {
-            fragments.clear();
+            let first = released.len();
             let mut id = held.node;
             loop {
                 let node = self.nodes.get(id);
@@ -257,21 +258,23 @@ impl<A: Atom, V: Value> Core<A, V> {
                 if candidate {
                     self.enqueue(id, !word.queued(), guard);
                 }
-                fragments.push(id);
+                released.push((id, released.len() > first));
                 if body.end >= held.end {
                     break;
                 }
                 id = body.tail;
             }
-            for (i, &fragment) in fragments.iter().enumerate() {
-                if i > 0 {
-                    let anchor = self.nodes.get(fragment).anchor.load(Relaxed);
-                    if let Some((parent, _)) = self.locate(anchor, guard) {
-                        self.try_merge(parent, guard);
-                    }
+            released[first..].reverse();
+        }
+        // From the top down, so that the first join makes room for all that follow.
+        for &(id, is_tail) in released.iter().rev() {
+            if is_tail {
+                let anchor = self.nodes.get(id).anchor.load(Relaxed);
+                if let Some((parent, _)) = self.locate(anchor, guard) {
+                    self.try_merge(parent, guard);
                 }
-                self.try_merge(fragment, guard);
             }
+            self.try_merge(id, guard);
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::arena::Arena;
 use crate::buffer::Buffer;
+use crate::children::Children;
 use crate::epoch::{Domain, Guard};
 use crate::error::{Error, Result};
 use crate::event::{Event, EventSink};
@@ -90,6 +91,7 @@ pub(crate) struct Core<A, V> {
     pub(crate) meter: Arc<AtomicUsize>,
     pub(crate) inserted: AtomicUsize,
     pub(crate) evicted: AtomicUsize,
+    pub(crate) copied: AtomicUsize,
     pub(crate) serial: u32,
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
@@ -187,6 +189,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             meter: Arc::new(AtomicUsize::new(0)),
             inserted: AtomicUsize::new(0),
             evicted: AtomicUsize::new(0),
+            copied: AtomicUsize::new(0),
             serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
@@ -389,7 +392,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// The content of two fragments as one edge.
-    pub(crate) fn joined(&self, above: &BodyData<A, V>, below: &BodyData<A, V>) -> BodyData<A, V> {
+    pub(crate) fn joined(&self, above: &BodyData<A, V>, below: &BodyData<A, V>, guard: &Guard<'_>) -> BodyData<A, V> {
         let mut data = above.again();
         data.end = below.end;
         data.len = above.len + below.len;
@@ -398,13 +401,33 @@ impl<A: Atom, V: Value> Core<A, V> {
         let still_there = buffer.written() >= end + below.len
             && buffer.atoms(end, below.len) == below.atoms()
             && buffer.values(end, below.len) == below.values();
-        if still_there || buffer.append(end, below.atoms(), below.values()) {
+        if still_there {
             return data;
         }
+        if buffer.append(end, below.atoms(), below.values()) {
+            self.copied.fetch_add(below.len as usize, Relaxed);
+            return data;
+        }
+        self.copied.fetch_add(data.len as usize, Relaxed);
         let parts = [(above.atoms(), above.values()), (below.atoms(), below.values())];
-        data.buffer = Some(Buffer::new(data.len as usize, &parts, &self.meter));
+        let room = data.len + self.fragments_below(below, guard);
+        data.buffer = Some(Buffer::new(room as usize, &parts, &self.meter));
         data.start = 0;
         data
+    }
+
+    /// Length of the fragments below that will be joined next, so that a chain of them is copied once.
+    fn fragments_below(&self, body: &BodyData<A, V>, guard: &Guard<'_>) -> u32 {
+        let (mut length, mut body) = (0, body);
+        while body.tail != 0 && body.children().and_then(Children::only) == Some(body.tail) {
+            let word = self.load(body.tail, guard);
+            if !word.live() || word.pins() > 0 {
+                break;
+            }
+            body = self.body(word, guard);
+            length += body.len;
+        }
+        length
     }
 
     pub(crate) fn has_events(&self) -> bool {
