@@ -11,7 +11,7 @@ mod match_prefix;
 mod pin;
 mod reset;
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::fmt;
 use std::sync::Arc;
 
@@ -96,7 +96,6 @@ pub(crate) struct Core<A, V> {
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
     roots: AtomicU64,
-    resets: AtomicU32,
     /// `{ cached 32 | protected 32 }`: one word, so that no reader ever sees more protected than cached.
     counts: AtomicU64,
     clock: AtomicU64,
@@ -193,7 +192,6 @@ impl<A: Atom, V: Value> Core<A, V> {
             serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
-            resets: AtomicU32::new(0),
             counts: AtomicU64::new(0),
             clock: AtomicU64::new(1),
             inflation: AtomicU64::new(0),
@@ -236,9 +234,10 @@ impl<A: Atom, V: Value> Core<A, V> {
         let roots = self.roots.load(SeqCst);
         id == roots as u32 || id == (roots >> 32) as u32
     }
-    /// The number of resets so far; nodes of another era are on their way out.
+    /// The number of resets so far; nodes of another era are on their way out. It is that of the root in place, so that it
+    /// changes with the root in one swap, whichever of several resets comes first.
     pub(crate) fn era(&self) -> u32 {
-        self.resets.load(SeqCst)
+        self.nodes.get(self.root()).era.load(Relaxed)
     }
     /// Whether a node was detached by a reset.
     pub(crate) fn is_left_over(&self, id: u32) -> bool {

@@ -11,12 +11,22 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// in its order.
     pub(crate) fn reset(&self, out: &mut Vec<V>) {
         self.end_pins(|_| true);
-        let era = self.resets.fetch_add(1, SeqCst) + 1;
-        let fresh = self.new_roots(era);
-        let seq = self.next_event();
-        let old = self.roots.swap(fresh, SeqCst);
-        self.emit(Event::Cleared { seq });
         let guard = self.guard();
+        let fresh = self.new_roots(0);
+        let seq = self.next_event();
+        let old = loop {
+            let old = self.roots.load(SeqCst);
+            // The era goes in with the roots: of two resets the later swap has the later era, and one that is stopped
+            // between two steps has changed nothing yet.
+            let era = self.nodes.get((old >> 32) as u32).era.load(Relaxed).wrapping_add(1);
+            for root in [(fresh >> 32) as u32, fresh as u32] {
+                self.nodes.get(root).era.store(era, Relaxed);
+            }
+            if self.roots.compare_exchange(old, fresh, SeqCst, SeqCst).is_ok() {
+                break old;
+            }
+        };
+        self.emit(Event::Cleared { seq });
         let mut todo = vec![(old >> 32) as u32, old as u32];
         while let Some(id) = todo.pop() {
             self.queue_if_idle(id, &guard);
