@@ -18,7 +18,9 @@
 //!    case. The thread that clears the bit, and only that one, buries what was merged away.
 //! 5. **Merge.** A fragment is frozen by its `moved` bit, final; from then on nobody pins or changes it. One swap on
 //!    the owner of its branch decides: the joined body, or the same content in a fresh node. Both retire the frozen
-//!    node once, by whoever wins that swap (or clears its bit). Nothing that was retired is ever linked again.
+//!    node once, by whoever wins that swap (or clears its bit). Nothing that was retired is ever linked again. Between that
+//!    swap and the burial the node is frozen and out of the tree; whoever still knows it goes on without it, and does not
+//!    wait for the burial: `resolve` says that it is out, not that it is dead.
 //! 6. **Queue.** `queued` is set in the swap that makes an unpinned leaf, by the thread that then pushes the entry. An
 //!    evictor that finds a pinned node or an inner one clears the bit on the very word it judged: if a release comes
 //!    first, that swap fails and it judges again; if the clearing comes first, the release sees no bit and pushes.
@@ -206,12 +208,14 @@ impl<A: Atom, V: Value> Core<A, V> {
         loop {
             let (owner, cell) = self.branches.get(branch).owner();
             let word = self.load(owner, guard);
-            if word.moved() {
-                self.resolve(owner, guard);
+            // In this order: a frozen node that never ended here, or no longer does, may be out of the tree already and not
+            // yet buried by the thread that joined it. Who waited for that would wait for this thread.
+            if !word.dead() && self.body(word, guard).out == branch {
+                if word.live() {
+                    return Some((owner, word));
+                }
+                self.resolve(owner, guard); // hands the branch over
                 continue;
-            }
-            if word.live() && self.body(word, guard).out == branch {
-                return Some((owner, word));
             }
             if self.branches.get(branch).owner().1 == cell {
                 return None;

@@ -90,7 +90,12 @@ impl<A: Atom, V: Value> Core<A, V> {
                 return Err(stale);
             }
             if word.moved() {
+                // Out of the tree afterwards, but perhaps not buried yet: no reason to look at it again.
                 self.resolve(id, guard);
+                if id == handle.node {
+                    return Err(stale);
+                }
+                id = handle.node;
                 continue;
             }
             if word.dead() {
