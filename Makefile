@@ -5,6 +5,7 @@
 #   make lint    the part of it that reads the sources only
 #   make bench   the benchmarks, each with its table
 #   make soak    the random tests for long: an hour or so, optimised
+#   make lockfree  one thread stopped for ever before every step of every operation: a minute
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,7 +17,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find . -name Cargo.toml -not -path './target/*' -not -path './.venv/*') $(wildcard Cargo.lock)
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench soak develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench soak lockfree develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
@@ -35,7 +36,14 @@ rust-lint:
 
 rust-test:
 	cargo test -p radix-rs
+	$(MAKE) lockfree PAUSE_EVERY=7
 	RUSTDOCFLAGS="-D warnings" cargo doc -p radix-rs --no-deps
+
+# A build of its own, with a pause point before every access to an atomic.
+PAUSE_EVERY ?= 1
+lockfree:
+	RUSTFLAGS="--cfg radix_pause" PAUSE_EVERY=$(PAUSE_EVERY) cargo test -p radix-rs --test lockfree \
+		--target-dir $(CARGO_TARGET_DIR)/pause
 
 soak: $(VENV)/.dev
 	PROPTEST_CASES=200000 STRESS_ROUNDS=200 cargo test --release -p radix-rs

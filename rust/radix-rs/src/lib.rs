@@ -59,7 +59,7 @@ pub use fence::Fence;
 pub use key::{Atom, Element, PageHash, RawSource, Source, Value};
 pub use namespace::Namespace;
 #[cfg(radix_pause)]
-pub use pause::Pause;
+pub use pause::{Pause, step};
 pub use policy::{EvictionPolicy, PageUse, Policy, WeightedPolicy};
 pub use row::{Row, RowView};
 pub use sequence::Sequence;

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 pub(crate) use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 struct Gate {
     state: Mutex<State>,
@@ -13,6 +14,8 @@ struct Gate {
 struct State {
     /// Steps until the thread stops.
     left: usize,
+    /// Steps it has come by.
+    taken: usize,
     stopped: bool,
     open: bool,
 }
@@ -28,7 +31,7 @@ impl Pause {
     /// A pause before step `step` (from 0) of the thread that enters it.
     pub fn before(step: usize) -> Self {
         Pause(Arc::new(Gate {
-            state: Mutex::new(State { left: step, stopped: false, open: false }),
+            state: Mutex::new(State { left: step, taken: 0, stopped: false, open: false }),
             changed: Condvar::new(),
         }))
     }
@@ -36,20 +39,24 @@ impl Pause {
     /// Runs `work` on this thread, which stops when its step has come, until [`open`](Self::open). Returns whether it got there.
     pub fn run(&self, work: impl FnOnce()) -> bool {
         GATE.set(Some(self.0.clone()));
+        // also when `work` panics: whoever waits for the thread must learn of it
+        let through = Through(&self.0);
         work();
-        GATE.set(None);
-        let mut state = self.0.state.lock().expect("no panic under the lock");
-        let reached = state.stopped;
-        state.open = true;
-        self.0.changed.notify_all();
-        reached
+        drop(through);
+        self.0.state.lock().expect("no panic under the lock").stopped
     }
 
-    /// Waits until the thread has stopped or is through; `true` if it stands at its step.
-    pub fn wait(&self) -> bool {
+    /// Steps that the thread has come by so far, stopped or not.
+    pub fn steps(&self) -> usize {
+        self.0.state.lock().expect("no panic under the lock").taken
+    }
+
+    /// Waits until the thread has stopped or is through; `true` if it stands at its step, `None` if it does neither in time.
+    pub fn wait_for(&self, time: Duration) -> Option<bool> {
         let state = self.0.state.lock().expect("no panic under the lock");
-        let state = self.0.changed.wait_while(state, |s| !s.stopped && !s.open).expect("no panic under the lock");
-        state.stopped
+        let waits = |s: &mut State| !s.stopped && !s.open;
+        let (state, late) = self.0.changed.wait_timeout_while(state, time, waits).expect("no panic under the lock");
+        (!late.timed_out()).then_some(state.stopped)
     }
 
     /// Lets the thread go on.
@@ -59,9 +66,22 @@ impl Pause {
     }
 }
 
-fn step() {
+/// The thread is through with its work: it has no gate any more, and nobody waits for it.
+struct Through<'a>(&'a Gate);
+
+impl Drop for Through<'_> {
+    fn drop(&mut self) {
+        GATE.set(None);
+        self.0.state.lock().expect("no panic under the lock").open = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A pause point. Public for the controls of the test, which plant operations of their own that do stop others.
+pub fn step() {
     let Ok(Some(gate)) = GATE.try_with(|gate| gate.borrow().clone()) else { return };
     let mut state = gate.state.lock().expect("no panic under the lock");
+    state.taken += 1;
     if state.stopped || state.open {
         return;
     }
