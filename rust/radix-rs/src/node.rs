@@ -123,7 +123,7 @@ impl Node {
     }
     /// What uses of the whole edge left behind.
     pub(crate) fn usage(&self) -> Usage {
-        Usage { stamp: self.stamp.load(Acquire), base: self.base.load(Acquire), hits: self.hits.load(Acquire) }
+        Usage { stamp: self.stamp.load(SeqCst), base: self.base.load(SeqCst), hits: self.hits.load(SeqCst) }
     }
     /// What a policy may look at in a page of the edge.
     pub(crate) fn page_use(&self, usage: Usage, depth: u32) -> PageUse {
@@ -138,9 +138,9 @@ impl Node {
     }
     /// Marks the whole edge as used.
     pub(crate) fn mark(&self, now: u64, base: u64, hits: u32) {
-        self.base.fetch_max(base, AcqRel);
-        self.hits.fetch_add(hits, AcqRel);
-        self.stamp.fetch_max(now, AcqRel);
+        self.base.fetch_max(base, SeqCst);
+        self.hits.fetch_add(hits, SeqCst);
+        self.stamp.fetch_max(now, SeqCst);
     }
 }
 

@@ -28,7 +28,12 @@
 //!    makes it dead first and removes the entry afterwards. One of the two sees the other. A third one may take the entry
 //!    out in between; it reads the word first and the generation afterwards, so if that is still the entry's, the word was
 //!    of the same life, and a live word under a guard stays in that life.
-//! 8. **Any word may be followed.** A node loses its body by a swap of its word and only then hands it to the epochs, a node
+//! 8. **Use and push.** Whoever uses a queued node marks the use first and looks for the entry afterwards; whoever pushes the
+//!    entry writes it first and looks at the use afterwards. One of the two sees the other and moves the entry. This
+//!    argument and the last one are "each writes one thing and then reads the other's": they hold in the total order of
+//!    sequentially consistent accesses only, so uses, ranks, words and links are read and written in it. With acquire and
+//!    release both may read what was there before.
+//! 9. **Any word may be followed.** A node loses its body by a swap of its word and only then hands it to the epochs, a node
 //!    that was never published too. So a body whose id was read under a guard from any node of the arena is still
 //!    there, which is what lets a compaction go over the arena without a path.
 
@@ -389,7 +394,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             self.retire_body(word.body(), Some(change.published()), guard);
             self.retire_node(id, guard);
-            above.stamp.fetch_max(last_use, AcqRel);
+            above.stamp.fetch_max(last_use, SeqCst);
             if queue {
                 self.enqueue(parent, !word.queued(), guard);
             } else if empty && !self.is_root(parent) {
@@ -425,7 +430,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// found under it, as if the owner still had the entry in hand.
     pub(crate) fn ranked(&self, id: u32) -> Rank {
         let node = self.nodes.get(id);
-        Rank { score: node.score.load(Acquire), last_use: node.scored_use.load(Acquire) }
+        Rank { score: node.score.load(SeqCst), last_use: node.scored_use.load(SeqCst) }
     }
 
     /// Puts the node's entry where the policy wants it. `fresh`: the caller set the `queued` bit and pushes first;

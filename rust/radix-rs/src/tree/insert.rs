@@ -107,7 +107,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             let mut at = 0;
             // a namespace is used with what is in it
             if !ns.is_default() {
-                self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                self.nodes.get(node).stamp.fetch_max(now, SeqCst);
                 self.requeue(node, guard);
             }
             loop {

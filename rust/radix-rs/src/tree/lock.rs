@@ -136,7 +136,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 return Err(Error::PinOverflow);
             }
             if word.live() && self.nodes.get(node).swap(word, word.pinned()) {
-                self.nodes.get(node).stamp.fetch_max(now, AcqRel);
+                self.nodes.get(node).stamp.fetch_max(now, SeqCst);
                 path.push(Held { node, end: 0 });
                 return Ok(Some(node));
             }
