@@ -3,7 +3,8 @@
 //! Ids are handed out by a lock-free free list (its head carries a tag against reuse between load and swap) and
 //! come back through three retire lists, one per epoch. Id 0 means "none" everywhere.
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use crate::sync::Tally;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::null_mut;
 
@@ -35,7 +36,7 @@ pub(crate) struct Arena<T> {
     free: AtomicU64,
     next: AtomicU32,
     retired: [AtomicU32; 3],
-    waiting: AtomicUsize,
+    waiting: Tally,
 }
 
 fn place(id: u32) -> (usize, usize) {
@@ -55,7 +56,7 @@ impl<T: Item> Arena<T> {
             free: AtomicU64::new(0),
             next: AtomicU32::new(1),
             retired: std::array::from_fn(|_| AtomicU32::new(0)),
-            waiting: AtomicUsize::new(0),
+            waiting: Tally::new(0),
         }
     }
 

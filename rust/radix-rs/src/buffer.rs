@@ -1,6 +1,7 @@
 //! Tokens and slots of edges, side by side in memory that never moves and whose written part never changes.
 
-use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use crate::sync::Tally;
+use crate::sync::atomic::{AtomicU32, Ordering::*};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub(crate) struct Buffer<A, V> {
     written: AtomicU32,
     /// The name, where this is the (empty) edge of a namespace.
     name: Option<Box<[u8]>>,
-    meter: Arc<AtomicUsize>,
+    meter: Arc<Tally>,
 }
 
 // SAFETY: the written part is immutable, and the right to write a part is won through `filled`.
@@ -38,7 +39,7 @@ fn allocate<T>(n: u32) -> *mut T {
 
 impl<A: Copy, V: Copy> Buffer<A, V> {
     /// A buffer with room for `cap`, filled with what the parts hold, in order.
-    pub(crate) fn new(cap: usize, parts: &[(&[A], &[V])], meter: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn new(cap: usize, parts: &[(&[A], &[V])], meter: &Arc<Tally>) -> Arc<Self> {
         let filled: usize = parts.iter().map(|(atoms, _)| atoms.len()).sum();
         let cap = u32::try_from(cap.max(filled)).expect("an edge holds less than 2^32 tokens");
         let buffer = Buffer {
@@ -61,7 +62,7 @@ impl<A: Copy, V: Copy> Buffer<A, V> {
     }
 
     /// The empty edge of a namespace.
-    pub(crate) fn named(name: &[u8], meter: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn named(name: &[u8], meter: &Arc<Tally>) -> Arc<Self> {
         let buffer = Buffer {
             atoms: allocate(0),
             values: allocate(0),

@@ -18,14 +18,14 @@
 //! claim comes first and the collector sees it, or the collector's move comes first and the claimer's re-read of
 //! the epoch sees that.
 
-use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use std::cell::Cell;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use crate::sync::{Tally, broken};
 use std::ptr::null_mut;
 
 const RECORDS: usize = if cfg!(radix_loom) { 4 } else { 64 };
 
 /// Weight of retired objects after which somebody tries to collect.
-const COLLECT_EVERY: usize = 32;
+const COLLECT_EVERY: usize = if cfg!(radix_shuttle) { 2 } else { 32 };
 
 /// One cache line per record, so that readers on two cores do not share one.
 #[repr(align(128))]
@@ -46,7 +46,7 @@ impl Block {
 pub(crate) struct Domain {
     epoch: AtomicU64,
     first: Block,
-    retired: AtomicUsize,
+    retired: Tally,
 }
 
 /// Keeps everything that was reachable when it was taken from being recycled.
@@ -55,20 +55,30 @@ pub(crate) struct Guard<'a> {
     record: &'a Record,
 }
 
-static NEXT_THREAD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-thread_local! {
-    static THREAD: Cell<usize> = Cell::new(NEXT_THREAD.fetch_add(1, Relaxed));
+/// Where a thread begins to look for a record.
+#[cfg(not(any(radix_loom, radix_shuttle)))]
+fn thread_number() -> usize {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+
+    static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static THREAD: Cell<usize> = Cell::new(NEXT_THREAD.fetch_add(1, Relaxed));
+    }
+    // a thread whose locals are gone already (its exit hooks run) takes any record
+    THREAD.try_with(Cell::get).unwrap_or(0)
 }
+#[cfg(any(radix_loom, radix_shuttle))]
+use crate::sync::checked::thread_number;
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        Domain { epoch: AtomicU64::new(3), first: Block::new(), retired: AtomicUsize::new(0) }
+        Domain { epoch: AtomicU64::new(3), first: Block::new(), retired: Tally::new(0) }
     }
 
     /// Takes a guard: one compare-and-swap on a record that is normally this thread's alone.
     pub(crate) fn pin(&self) -> Guard<'_> {
-        // a thread whose locals are gone already (its exit hooks run) takes any record
-        let hint = THREAD.try_with(Cell::get).unwrap_or(0);
+        let hint = thread_number();
         let mut block = &self.first;
         loop {
             for i in 0..RECORDS {
@@ -106,7 +116,7 @@ impl Domain {
         loop {
             for record in &block.records {
                 let state = record.0.load(SeqCst);
-                if state & 1 == 1 && state >> 1 != epoch {
+                if state & 1 == 1 && state >> 1 != epoch && !broken("every guard holds the epoch back") {
                     return false;
                 }
             }
@@ -150,7 +160,7 @@ impl Guard<'_> {
             return None;
         }
         self.domain.epoch.compare_exchange(epoch, epoch + 1, SeqCst, SeqCst).ok()?;
-        Some(((epoch + 2) % 3) as usize)
+        Some(((epoch + if broken("what is retired waits for two epochs") { 0 } else { 2 }) % 3) as usize)
     }
 }
 

@@ -15,10 +15,12 @@
 //!    get it. A walk goes past everything that is not greater, so an equal key does not hide it.
 //! 4. **Links are not mistaken.** Whoever compares a link holds a guard, and within it no entry begins a second life.
 
+use crate::sync::Tally;
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::arena::{Arena, Item};
 use crate::epoch::Guard;
+use crate::sync::broken;
 
 /// What the policy says of a node, then its last use. Smaller goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -110,7 +112,7 @@ pub(crate) struct Evictable {
     first: [AtomicU32; LEVELS],
     /// Levels in use so far.
     levels: AtomicUsize,
-    len: AtomicUsize,
+    len: Tally,
     short: Arena<Entry<SHORT>>,
     tall: Arena<Entry<LEVELS>>,
 }
@@ -120,7 +122,7 @@ impl Evictable {
         Evictable {
             first: std::array::from_fn(|_| AtomicU32::new(0)),
             levels: AtomicUsize::new(1),
-            len: AtomicUsize::new(0),
+            len: Tally::new(0),
             short: Arena::new(),
             tall: Arena::new(),
         }
@@ -235,7 +237,7 @@ impl Evictable {
 
     fn let_go(&self, link: u32, guard: &Guard<'_>) {
         let (head, _) = self.entry(link);
-        if head.holders.fetch_sub(1, AcqRel) == 1 {
+        if head.holders.fetch_sub(1, AcqRel) == if broken("the last holder unlinks") { 2 } else { 1 } {
             self.search(&head.candidate(), true, guard);
             if link & TALL == 0 { self.short.retire(link >> 2, guard) } else { self.tall.retire(link >> 2, guard) }
         }
@@ -247,7 +249,7 @@ impl Evictable {
         for cell in links[..head.height.load(Relaxed) as usize].iter().skip(1).rev() {
             cell.fetch_or(MARK, SeqCst);
         }
-        if links[0].fetch_or(MARK, SeqCst) & MARK != 0 {
+        if links[0].fetch_or(MARK, SeqCst) & MARK != 0 && !broken("one taker") {
             return false;
         }
         self.len.fetch_sub(1, Relaxed);

@@ -32,6 +32,8 @@
 mod arena;
 mod buffer;
 mod cache;
+#[cfg(any(radix_loom, radix_shuttle))]
+pub mod checking;
 mod children;
 mod epoch;
 mod error;

@@ -1,7 +1,7 @@
 //! The pieces the protocol works on: the word, the node, its immutable body, and when parts of an edge were used.
 
+use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
-use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -123,7 +123,8 @@ impl Node {
     }
     /// What uses of the whole edge left behind.
     pub(crate) fn usage(&self) -> Usage {
-        Usage { stamp: self.stamp.load(SeqCst), base: self.base.load(SeqCst), hits: self.hits.load(SeqCst) }
+        let order = if crate::sync::broken("uses are read in the total order") { Acquire } else { SeqCst };
+        Usage { stamp: self.stamp.load(order), base: self.base.load(order), hits: self.hits.load(order) }
     }
     /// What a policy may look at in a page of the edge.
     pub(crate) fn page_use(&self, usage: Usage, depth: u32) -> PageUse {
@@ -192,6 +193,7 @@ impl Branch {
     /// Moves the ownership on from exactly this state.
     pub(crate) fn hand_over(&self, cell: u64, to: u32) {
         let new = ((cell >> 32) + 1) << 32 | u64::from(to);
+        let cell = if crate::sync::broken("an owner moves once") { self.owner.load(SeqCst) } else { cell };
         let _ = self.owner.compare_exchange(cell, new, SeqCst, Relaxed);
     }
 }
@@ -354,8 +356,8 @@ impl<A, V> Body<A, V> {
         // The slot may be zeroed memory, for which `None` is not promised: nothing is dropped here.
         // SAFETY: by contract nobody else looks.
         unsafe {
-            self.data.get().write(Some(data));
-            self.scrap.get().write(None);
+            self.data.with_mut(|cell| cell.write(Some(data)));
+            self.scrap.with_mut(|cell| cell.write(None));
         }
         self.filled.store(true, Release);
     }
@@ -365,14 +367,14 @@ impl<A, V> Body<A, V> {
     #[inline]
     pub(crate) unsafe fn data(&self) -> &BodyData<A, V> {
         // SAFETY: filled before it was published, changed only after no guard can reach it.
-        unsafe { (*self.data.get()).as_ref().expect("a published body is filled") }
+        unsafe { self.data.with(|cell| (*cell).as_ref()).expect("a published body is filled") }
     }
 
     /// # Safety
     /// The caller is the one that replaced the body in its node's word and has not retired it yet.
     pub(crate) unsafe fn leave(&self, scrap: Scrap) {
         // SAFETY: by contract; readers never look at this field.
-        unsafe { self.scrap.get().write(Some(scrap)) };
+        unsafe { self.scrap.with_mut(|cell| cell.write(Some(scrap))) };
     }
 }
 
@@ -394,8 +396,8 @@ unsafe impl<A, V> Item for Body<A, V> {
         if self.filled.swap(false, AcqRel) {
             // SAFETY: by contract nobody looks; filled means both cells were written.
             unsafe {
-                drop((*self.data.get()).take());
-                if let Some(scrap) = (*self.scrap.get()).take() {
+                drop(self.data.with_mut(|cell| (*cell).take()));
+                if let Some(scrap) = self.scrap.with_mut(|cell| (*cell).take()) {
                     scrap.free();
                 }
             }

@@ -45,6 +45,7 @@ use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
 use crate::node::{BodyData, DEAD, Fix, Node, Part, Usage, Word};
 use crate::policy::PageUse;
+use crate::sync::broken;
 use crate::tree::Core;
 
 /// What a new node takes over or starts with.
@@ -127,6 +128,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         // SAFETY: the id was in a word under this guard.
         let atoms = unsafe { self.bodies.get(id).data() }.len as usize;
+        if broken("bodies wait for the epochs") {
+            return self.bodies.free(id);
+        }
         self.bodies.retire(id, guard);
         if guard.retired(1 + atoms / 512) {
             self.collect(guard);
@@ -153,7 +157,11 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     pub(crate) fn retire_node(&self, id: u32, guard: &Guard<'_>) {
         if self.nodes.get(id).retire_once() {
-            self.nodes.retire(id, guard);
+            if broken("nodes wait for the epochs") {
+                self.nodes.free(id);
+            } else {
+                self.nodes.retire(id, guard);
+            }
             self.num_nodes.fetch_sub(1, Relaxed);
         }
     }
@@ -182,13 +190,14 @@ impl<A: Atom, V: Value> Core<A, V> {
         let (fix, branch, from, to) = self.body(word, guard).fix.expect("a fixing word has something to fix");
         let branch = self.branches.get(branch);
         let (owner, cell) = branch.owner();
-        if node.load() != word {
+        if node.load() != word && !broken("a helper reads the word after the owner") {
             return;
         }
         if owner == from {
             branch.hand_over(cell, to);
         }
-        if node.swap(word, word.with_fixing(false)) && fix != Fix::Split {
+        let mine = node.swap(word, word.with_fixing(false)) || broken("who clears the bit buries");
+        if mine && fix != Fix::Split {
             self.bury(from, fix == Fix::Join, guard);
         }
     }
@@ -244,7 +253,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             let below = self.body(frozen_word, guard);
             let only = above.children().and_then(Children::only) == Some(id);
-            let joins = word.pins() == 0 && only && self.nodes.get(parent).anchor.load(Relaxed) != 0;
+            let free = word.pins() == 0 || broken("what is pinned is not joined");
+            let joins = free && only && self.nodes.get(parent).anchor.load(Relaxed) != 0;
             let done = if joins {
                 self.join(parent, word, above, id, below, guard)
             } else {
@@ -279,7 +289,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let leaf = below.is_leaf();
         let body = self.new_body(data);
         let new = Word::new(body, 0, leaf || word.queued()).with_fixing(fixing);
-        if !node.swap(word, new) {
+        let expected = if broken("a join expects the word it judged") { node.load() } else { word };
+        if !node.swap(expected, new) {
             self.bodies.free(body);
             return false;
         }
@@ -358,7 +369,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 self.resolve(child, guard);
                 continue;
             }
-            if child_word.pins() > 0 || child_word.dead() {
+            if child_word.dead() || child_word.pins() > 0 && !broken("what is pinned is not frozen") {
                 return;
             }
             if self.nodes.get(child).swap(child_word, child_word.with_moved()) {
@@ -380,12 +391,12 @@ impl<A: Atom, V: Value> Core<A, V> {
             let body = self.body(word, guard);
             let Some(change) = body.children().and_then(|c| c.replace(key, id, None)) else { return };
             let above = self.nodes.get(parent);
-            let empty = change.new.is_null();
+            let empty = change.new.is_null() && !broken("an emptied parent is queued");
             let queue = empty && word.pins() == 0 && !self.is_root(parent);
             let left = if empty { 0 } else { body.children().map_or(0, Children::len) - 1 };
             let mut data = body.again();
             data.children = change.new;
-            data.tail = if body.tail == id { 0 } else { body.tail };
+            data.tail = if body.tail == id && !broken("an unlink clears the tail") { 0 } else { body.tail };
             let new_body = self.new_body(data);
             if !above.swap(word, word.with_body(new_body).with_queued(word.queued() || queue)) {
                 self.bodies.free(new_body);
@@ -397,10 +408,10 @@ impl<A: Atom, V: Value> Core<A, V> {
             above.stamp.fetch_max(last_use, SeqCst);
             if queue {
                 self.enqueue(parent, !word.queued(), guard);
-            } else if empty && !self.is_root(parent) {
+            } else if empty && !self.is_root(parent) && !broken("a root that was replaced is queued") {
                 self.queue_if_idle(parent, guard);
             }
-            if left == 1 {
+            if left == 1 && !broken("a last sibling is joined") {
                 self.try_merge(parent, guard);
             }
             return;
@@ -430,7 +441,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// found under it, as if the owner still had the entry in hand.
     pub(crate) fn ranked(&self, id: u32) -> Rank {
         let node = self.nodes.get(id);
-        Rank { score: node.score.load(SeqCst), last_use: node.scored_use.load(SeqCst) }
+        let order = if broken("ranks are read in the total order") { Acquire } else { SeqCst };
+        Rank { score: node.score.load(order), last_use: node.scored_use.load(order) }
     }
 
     /// Puts the node's entry where the policy wants it. `fresh`: the caller set the `queued` bit and pushes first;
@@ -484,11 +496,11 @@ impl<A: Atom, V: Value> Core<A, V> {
             let candidate = self.candidate(id, rank);
             self.index.push(candidate, guard);
             let word = node.load();
-            if !word.live() {
+            if !word.live() && !broken("a pusher looks at the word again") {
                 self.index.remove(candidate, guard);
                 return;
             }
-            let now = self.rank(id, word, guard);
+            let now = if broken("a pusher looks at the rank again") { rank } else { self.rank(id, word, guard) };
             if now == rank || word.pins() > 0 || !self.index.remove(candidate, guard) {
                 return;
             }

@@ -382,7 +382,8 @@ impl<A: Atom> Sequence<A> {
                 return Err(error);
             }
         };
-        let changed = self.show(start, &seen);
+        let shown: &[_] = if crate::sync::broken("a row shows what the tree has") { &[] } else { &seen };
+        let changed = self.show(start, shown);
         let mut duplicates: Vec<u32> = self.own.drain(..num_pages).collect();
         duplicates.truncate((existed - start) / page);
         shared.held_pages.fetch_sub(num_pages - duplicates.len(), AcqRel);

@@ -109,7 +109,7 @@ impl Bits {
     fn emptied(&self, word: usize) {
         let (cell, bit) = (&self.summary[word / 64], 1 << (word % 64));
         cell.fetch_and(!bit, SeqCst);
-        if self.words[word].load(SeqCst) != 0 {
+        if self.words[word].load(SeqCst) != 0 && !crate::sync::broken("an emptied word is looked at again") {
             cell.fetch_or(bit, SeqCst);
         }
     }

@@ -40,9 +40,9 @@ impl<A: Atom, V: Value> Core<A, V> {
     pub(crate) fn compact(&self, max_work: usize) {
         let guard = self.guard();
         let bound = self.nodes.bound();
-        let work = max_work.min(bound as usize) as u32;
+        let work = max_work.min(bound as usize);
         let start = self.compacted.fetch_add(work, Relaxed);
-        for id in (0..work).map(|i| 1 + start.wrapping_add(i) % (bound - 1)) {
+        for id in (0..work).map(|i| 1 + (start.wrapping_add(i) % (bound as usize - 1)) as u32) {
             let node = self.nodes.get(id);
             let word = self.load(id, &guard);
             if word.live() && node.generation.load(Acquire) % 2 == 1 && !node.is_retired() {

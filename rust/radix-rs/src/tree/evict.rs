@@ -9,6 +9,7 @@ use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
 use crate::node::{BodyData, DEAD, Node, Part, Usage, Word};
 use crate::policy::Policy;
+use crate::sync::broken;
 
 /// Atoms freed in one call from which on their memory is given back at once.
 const LARGE: usize = 1 << 14;
@@ -74,7 +75,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             let body = self.body(word, guard);
             debug_assert!(word.queued(), "an entry without its bit");
             if word.pins() > 0 || !body.is_leaf() || self.is_root(id) {
-                if node.swap(word, word.with_queued(false)) {
+                let blind = broken("the bit is cleared on the word that was judged");
+                if node.swap(if blind { node.load() } else { word }, word.with_queued(false)) {
                     return Outcome::Stale;
                 }
                 continue;
@@ -92,7 +94,8 @@ impl<A: Atom, V: Value> Core<A, V> {
                 continue; // an ancestor was joined to its own meanwhile
             }
             let seq = self.next_event();
-            let done = if keep == 0 { node.swap(word, DEAD) } else { self.trim(id, word, body, keep, parts, own) };
+            let expected = if broken("an eviction expects the word it judged") { node.load() } else { word };
+            let done = if keep == 0 { node.swap(expected, DEAD) } else { self.trim(id, word, body, keep, parts, own) };
             if !done {
                 continue;
             }

@@ -13,6 +13,7 @@ use crate::key::{Atom, Value};
 use crate::namespace::Namespace;
 use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Usage, empty};
 use crate::protocol::Birth;
+use crate::sync::broken;
 
 /// What a walk that may insert starts from.
 pub(crate) struct Supply<'a, V> {
@@ -102,7 +103,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let new_body = self.new_body(data);
         self.count(leaf.len as isize, 0);
         let seq = self.next_event();
-        if owner.swap(word, word.with_body(new_body)) {
+        let old = if broken("a leaf is attached to the word it was made for") { owner.load() } else { word };
+        if owner.swap(old, old.with_body(new_body)) {
             self.retire_body(word.body(), change.published(), guard);
             if let Some(old) = dead {
                 self.retire_node(old, guard);
@@ -113,7 +115,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             return Some(leaf.node);
         }
-        self.count(-(leaf.len as isize), 0);
+        self.count(if broken("a loser takes its count back") { 0 } else { -(leaf.len as isize) }, 0);
         self.bodies.free(new_body);
         change.discard();
         self.discard_node(leaf.node, guard);
@@ -156,7 +158,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let low_key = self.page_key(&low.atoms()[..self.page()]);
         let queued = word.pins() == 0 && body.is_leaf();
         let birth = Birth::of(node, branch, low_key, low_own);
-        let low = self.new_node(&birth, self.new_body(low), word.pins(), queued);
+        let pins = if broken("a lower half inherits the pins") { 0 } else { word.pins() };
+        let low = self.new_node(&birth, self.new_body(low), pins, queued);
         let leaf = rest.map(|(key, supply)| {
             let pins = u32::from(pin);
             let era = node.era.load(Relaxed);
@@ -167,7 +170,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             Some(leaf) => children::two(low_entry, Entry { key: leaf.key, node: leaf.node }),
             None => children::one(low_entry.key, low_entry.node),
         };
-        let fixing = body.out != 0;
+        let fixing = body.out != 0 && !broken("a split sets the fixing bit");
         let crossing = parts.iter().position(|part| part.end >= end).expect("the last part ends the edge");
         let above = parts[..=crossing].iter().map(|part| Part { end: part.end.min(end), ..*part }).collect();
         let mut up = BodyData {

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::key::{Atom, Source, Value};
 use crate::namespace::Namespace;
 use crate::node::{BodyData, PIN_LIMIT};
+use crate::sync::broken;
 
 /// A pinned node and the depth at which it ended when it was pinned. Splits may have moved its lower part since: then
 /// the rest up to `end` hangs below as its tails, which inherited the pin.
@@ -87,7 +88,8 @@ impl<A: Atom, V: Value> Core<A, V> {
                         return Err(Error::PinOverflow);
                     }
                     let child = self.nodes.get(found.node);
-                    if child.swap(found.word, found.word.pinned()) {
+                    let old = if broken("a pin expects the word it read") { child.load() } else { found.word };
+                    if child.swap(old, old.pinned()) {
                         child.mark(now, self.inflation(), 1);
                         at += found.common;
                         path.push(Held { node: found.node, end: at as u32 });
@@ -259,7 +261,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                     self.enqueue(id, !word.queued(), guard);
                 }
                 released.push((id, released.len() > first));
-                if body.end >= held.end {
+                if body.end >= held.end || broken("a release goes on to the tails") {
                     break;
                 }
                 id = body.tail;
@@ -268,7 +270,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         // From the top down, so that the first join makes room for all that follow.
         for &(id, is_tail) in released.iter().rev() {
-            if is_tail {
+            if is_tail && !broken("a release tries the fragments above") {
                 let anchor = self.nodes.get(id).anchor.load(Relaxed);
                 if let Some((parent, _)) = self.locate(anchor, guard) {
                     self.try_merge(parent, guard);

@@ -131,6 +131,9 @@ impl<A: Atom, V: Value> Core<A, V> {
                     break 'down;
                 }
                 body = child;
+                if crate::sync::broken("a match reads a child once") {
+                    body = self.body(Some(self.nodes.get(node).load()).filter(|w| !w.dead()).unwrap_or(word), &guard);
+                }
                 continue 'down;
             }
             break;

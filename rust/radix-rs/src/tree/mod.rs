@@ -11,7 +11,8 @@ mod match_prefix;
 mod pin;
 mod reset;
 
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use crate::sync::Tally;
+use crate::sync::atomic::{AtomicU64, Ordering::*};
 use std::fmt;
 use std::sync::Arc;
 
@@ -87,11 +88,11 @@ pub(crate) struct Core<A, V> {
     pub(crate) branches: Arena<Branch>,
     pub(crate) index: Evictable,
     pub(crate) policy: Policy,
-    pub(crate) num_nodes: AtomicUsize,
-    pub(crate) meter: Arc<AtomicUsize>,
-    pub(crate) inserted: AtomicUsize,
-    pub(crate) evicted: AtomicUsize,
-    pub(crate) copied: AtomicUsize,
+    pub(crate) num_nodes: Tally,
+    pub(crate) meter: Arc<Tally>,
+    pub(crate) inserted: Tally,
+    pub(crate) evicted: Tally,
+    pub(crate) copied: Tally,
     pub(crate) serial: u32,
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
@@ -108,8 +109,8 @@ pub(crate) struct Core<A, V> {
     pub(crate) pins: Pins,
     compact_every: usize,
     /// Where the next compaction goes on.
-    pub(crate) compacted: AtomicU32,
-    stores: AtomicUsize,
+    pub(crate) compacted: Tally,
+    stores: Tally,
 }
 
 /// A lock-free radix tree that maps sequences of atoms (token ids) to values (KV slots), one value per atom.
@@ -184,11 +185,11 @@ impl<A: Atom, V: Value> Core<A, V> {
             branches: Arena::new(),
             index: Evictable::new(),
             policy: config.policy,
-            num_nodes: AtomicUsize::new(0),
-            meter: Arc::new(AtomicUsize::new(0)),
-            inserted: AtomicUsize::new(0),
-            evicted: AtomicUsize::new(0),
-            copied: AtomicUsize::new(0),
+            num_nodes: Tally::new(0),
+            meter: Arc::new(Tally::new(0)),
+            inserted: Tally::new(0),
+            evicted: Tally::new(0),
+            copied: Tally::new(0),
             serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
@@ -201,8 +202,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             hash: config.page_hash,
             pins: Pins::new(config.clock),
             compact_every: config.compact_every,
-            compacted: AtomicU32::new(0),
-            stores: AtomicUsize::new(0),
+            compacted: Tally::new(0),
+            stores: Tally::new(0),
         };
         core.roots.store(core.new_roots(0), SeqCst);
         Ok(core)

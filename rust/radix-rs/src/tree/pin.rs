@@ -4,8 +4,8 @@
 //! end: whoever needs room, sets a pin or asks looks at the clock and lets go what is due. Whoever takes a pin out of the
 //! order lets its path go, so that happens once.
 
+use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ unsafe impl Item for Hold {
     }
     unsafe fn recycle(&self) {
         // SAFETY: by contract nobody looks; every slot that is recycled was filled.
-        drop(std::mem::take(unsafe { &mut *self.path.get() }));
+        self.path.with_mut(|path| drop(unsafe { std::mem::take(&mut *path) }));
     }
 }
 
@@ -112,13 +112,13 @@ impl Pins {
         let slot = self.holds.alloc();
         // The slot may be zeroed memory: nothing is dropped here.
         // SAFETY: just allocated, nobody else looks.
-        unsafe { self.holds.get(slot).path.get().write(path) };
+        self.holds.get(slot).path.with_mut(|cell| unsafe { cell.write(path) });
         slot
     }
 
     fn path(&self, slot: u32, _guard: &Guard<'_>) -> &Path {
         // SAFETY: the slot was in the order under this guard, so it was filled and is not recycled yet.
-        unsafe { &*self.holds.get(slot).path.get() }
+        self.holds.get(slot).path.with(|path| unsafe { &*path })
     }
 }
 
