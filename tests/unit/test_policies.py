@@ -110,7 +110,7 @@ def test_weights_make_a_policy():
 
 
 def test_wrong_policies_are_refused_with_the_names_that_are_known():
-    with pytest.raises(InvalidInputError, match="'lru', 'lfu'.*'gdsf'"):
+    with pytest.raises(InvalidInputError, match=r"'lru', 'lfu'.*'gdsf'"):
         RadixTree(policy="oracle")
     with pytest.raises(InvalidInputError, match="not int"):
         PrefixCache(8, policy=3)
