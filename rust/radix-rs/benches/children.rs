@@ -1,6 +1,8 @@
 //! What a node with many children costs: adding one, taking one away, finding one, and the bytes of each.
 //!
-//! `cargo bench -p radix-rs --bench children [-- LARGEST]` prints a table; ratios are to the node with 100 children.
+//! `cargo bench -p radix-rs --bench children [-- LARGEST]` prints a table; ratios are to 100 of them. A large
+//! tree is slower than a small one by itself, since it does not fit the caches; `net` is the ratio over that of a tree with
+//! as many leaves below nodes of 100.
 //! Each figure is the median of batches on trees that stay at that size.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -44,10 +46,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Children of one node, or namespaces of the tree.
-#[derive(Clone, Copy)]
+/// What there are many of.
+#[derive(Clone, Copy, PartialEq)]
 enum Kind {
+    /// Children of one node.
     Children,
+    /// As many leaves, but never more than a hundred below one node: what the size of the tree costs by itself.
+    Spread,
     Namespaces,
 }
 
@@ -60,19 +65,21 @@ struct Bench {
     tree: RadixTree,
     kind: Kind,
     size: u32,
+    parents: u32,
 }
 
 impl Bench {
-    fn new(kind: Kind) -> Self {
-        Bench { tree: RadixTree::new(TreeConfig::default()).expect("a page of one token is valid"), kind, size: 0 }
+    fn new(kind: Kind, size: u32) -> Self {
+        let tree = RadixTree::new(TreeConfig::default()).expect("a page of one token is valid");
+        Bench { tree, kind, size: 0, parents: size / 100 }
     }
 
     fn space(i: u32) -> Namespace {
         Namespace::from_bytes(&scrambled(i).to_le_bytes()[..])
     }
 
-    fn key(i: u32) -> [u32; 2] {
-        [7, scrambled(i)]
+    fn key(&self, i: u32) -> [u32; 2] {
+        [if self.kind == Kind::Spread { i % self.parents } else { 7 }, scrambled(i)]
     }
 
     fn fill(&mut self, size: u32) {
@@ -84,11 +91,11 @@ impl Bench {
         let range = self.size..self.size + count;
         self.size += count;
         match self.kind {
-            Kind::Children => {
+            Kind::Children | Kind::Spread => {
                 let ns = Namespace::default();
                 let begin = Instant::now();
                 for i in range {
-                    self.tree.insert(&Self::key(i)[..], &[0, i as i32 + 1], &ns).expect("valid");
+                    self.tree.insert(&self.key(i)[..], &[0, i as i32 + 1], &ns).expect("valid");
                 }
                 begin.elapsed().as_nanos() as f64 / f64::from(count)
             }
@@ -123,7 +130,7 @@ impl Bench {
         let begin = Instant::now();
         for (&i, ns) in wanted.iter().zip(&spaces) {
             let found = match self.kind {
-                Kind::Children => self.tree.match_prefix(&Self::key(i)[..], &default).length() == 2,
+                Kind::Children | Kind::Spread => self.tree.match_prefix(&self.key(i)[..], &default).length() == 2,
                 Kind::Namespaces => self.tree.match_prefix(&[7][..], ns).length() == 1,
             };
             assert!(black_box(found), "{i} is there");
@@ -153,7 +160,7 @@ fn measure(kind: Kind, size: u32) -> Figures {
     let (mut add, mut remove, mut find) = (Vec::new(), Vec::new(), Vec::new());
     let (mut heap, mut counted) = (0.0, 0.0);
     for _ in 0..trees {
-        let mut bench = Bench::new(kind);
+        let mut bench = Bench::new(kind, size);
         bench.fill(1);
         let (live, known) = (LIVE.load(Relaxed), bench.tree.size_bytes());
         bench.fill(size);
@@ -174,19 +181,31 @@ fn measure(kind: Kind, size: u32) -> Figures {
 
 fn main() {
     let largest = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
-    for (kind, name) in [(Kind::Children, "children of one node"), (Kind::Namespaces, "namespaces")] {
-        println!("{name:>22} |  add ns  ratio | remove ns  ratio | find ns | heap B/child | counted B/child");
+    measure(Kind::Children, 100); // warm
+    let mut spread = Vec::new();
+    for (kind, name) in [
+        (Kind::Spread, "nodes of 100, leaves"),
+        (Kind::Children, "children of one node"),
+        (Kind::Namespaces, "namespaces"),
+    ] {
+        println!("{name:>22} |  add ns  ratio  net | remove ns  ratio  net | find ns | heap B/child | counted B/child");
         let mut base = None;
-        measure(kind, 100); // warm
-        for size in [100, 1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&size| size <= largest) {
+        for (i, size) in
+            [100, 1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&size| size <= largest).enumerate()
+        {
             let now = measure(kind, size);
             let (add, remove) = *base.get_or_insert((now.add, now.remove));
+            if kind == Kind::Spread {
+                spread.push((now.add / add, now.remove / remove));
+            }
             println!(
-                "{size:>22} | {:>7.0}  {:>5.2} | {:>9.0}  {:>5.2} | {:>7.0} | {:>12.1} | {:>15.1}",
+                "{size:>22} | {:>7.0}  {:>5.2} {:>4.2} | {:>9.0}  {:>5.2} {:>4.2} | {:>7.0} | {:>12.1} | {:>15.1}",
                 now.add,
                 now.add / add,
+                now.add / add / spread[i].0,
                 now.remove,
                 now.remove / remove,
+                now.remove / remove / spread[i].1,
                 now.find,
                 now.heap,
                 now.counted

@@ -20,11 +20,12 @@ pub(crate) unsafe trait Item {
     fn vacant() -> Self;
     /// Link for the free list and the retire lists.
     fn link(&self) -> &AtomicU32;
-    /// Gives up what the object owns and makes it as good as new.
+    /// Gives up what the object owns and makes it as good as new. Returns the bytes of it that keep no account of
+    /// themselves.
     ///
     /// # Safety
     /// Nobody else may look at the object any more.
-    unsafe fn recycle(&self);
+    unsafe fn recycle(&self) -> usize;
 }
 
 const FIRST_BITS: u32 = if cfg!(any(radix_loom, radix_shuttle)) { 3 } else { 6 };
@@ -148,20 +149,22 @@ impl<T: Item> Arena<T> {
         }
     }
 
-    /// Recycles a whole retire list; `list` comes from [`Guard::advance`], whose guard is still held.
-    pub(crate) fn collect(&self, list: usize) {
+    /// Recycles a whole retire list; `list` comes from [`Guard::advance`], whose guard is still held. Returns the bytes that
+    /// keep no account of themselves.
+    pub(crate) fn collect(&self, list: usize) -> usize {
         let first = self.retired[list].swap(0, AcqRel);
-        let (mut id, mut last, mut count) = (first, 0, 0);
+        let (mut id, mut last, mut count, mut bytes) = (first, 0, 0, 0);
         while id != 0 {
             let next = self.get(id).link().load(Relaxed);
             // SAFETY: two epochs have passed since it was unlinked: no guard can reach it.
-            unsafe { self.get(id).recycle() };
+            bytes += unsafe { self.get(id).recycle() };
             (last, id, count) = (id, next, count + 1);
         }
         if last != 0 {
             self.push(first, last);
             self.waiting.fetch_sub(count, Relaxed);
         }
+        bytes
     }
 
     /// Objects retired and not yet recycled.

@@ -74,7 +74,9 @@ unsafe impl<const N: usize> Item for Entry<N> {
     fn link(&self) -> &AtomicU32 {
         &self.head.link
     }
-    unsafe fn recycle(&self) {}
+    unsafe fn recycle(&self) -> usize {
+        0
+    }
     #[cfg(any(radix_loom, radix_shuttle))]
     fn vacant() -> Self {
         let head = Head {

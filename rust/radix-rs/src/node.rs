@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::arena::Item;
 use crate::buffer::Buffer;
-use crate::children::{Children, Scrap};
+use crate::children::{Children, Page, Scrap};
 use crate::policy::PageUse;
 
 /// Everything about a node that must change together: `{ body id 32 | pins 28 | queued | fixing | moved }`.
@@ -170,11 +170,12 @@ unsafe impl Item for Node {
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
-    unsafe fn recycle(&self) {
+    unsafe fn recycle(&self) -> usize {
         self.generation.fetch_add(1, AcqRel);
         self.word.store(DEAD.0, Release);
         self.hits.store(0, Relaxed);
         self.retired.store(false, Release);
+        0
     }
 }
 
@@ -203,7 +204,9 @@ unsafe impl Item for Branch {
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
-    unsafe fn recycle(&self) {}
+    unsafe fn recycle(&self) -> usize {
+        0
+    }
     #[cfg(any(radix_loom, radix_shuttle))]
     fn vacant() -> Self {
         Branch { owner: AtomicU64::new(0), link: AtomicU32::new(0) }
@@ -261,7 +264,7 @@ pub(crate) struct BodyData<A, V> {
     pub(crate) tail: u32,
     /// The branch at the end of the edge, if anything ever hung there.
     pub(crate) out: u32,
-    pub(crate) children: *mut Children,
+    pub(crate) children: *mut Page,
     pub(crate) ages: Option<Ages>,
     pub(crate) fix: Option<(Fix, u32, u32, u32)>,
 }
@@ -279,9 +282,9 @@ impl<A: Copy, V: Copy> BodyData<A, V> {
         self.buffer.as_ref().and_then(|b| b.name())
     }
     #[inline]
-    pub(crate) fn children(&self) -> Option<&Children> {
+    pub(crate) fn children(&self) -> Option<Children<'_>> {
         // SAFETY: the table is freed only when no guard can reach a body that names it.
-        unsafe { self.children.as_ref() }
+        unsafe { Children::new(self.children) }
     }
     #[inline]
     pub(crate) fn is_leaf(&self) -> bool {
@@ -392,15 +395,14 @@ unsafe impl<A, V> Item for Body<A, V> {
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
-    unsafe fn recycle(&self) {
-        if self.filled.swap(false, AcqRel) {
-            // SAFETY: by contract nobody looks; filled means both cells were written.
-            unsafe {
-                drop(self.data.with_mut(|cell| (*cell).take()));
-                if let Some(scrap) = self.scrap.with_mut(|cell| (*cell).take()) {
-                    scrap.free();
-                }
-            }
+    unsafe fn recycle(&self) -> usize {
+        if !self.filled.swap(false, AcqRel) {
+            return 0;
+        }
+        // SAFETY: by contract nobody looks; filled means both cells were written.
+        unsafe {
+            drop(self.data.with_mut(|cell| (*cell).take()));
+            self.scrap.with_mut(|cell| (*cell).take()).map_or(0, |scrap| scrap.free())
         }
     }
 }

@@ -39,7 +39,7 @@
 
 use crate::sync::atomic::Ordering::*;
 
-use crate::children::{self, Change, Children, Scrap};
+use crate::children::{self, Change, Children, Page, Scrap};
 use crate::epoch::Guard;
 use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
@@ -140,7 +140,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Recycles what no guard can reach any more, if the epoch can move on.
     pub(crate) fn collect(&self, guard: &Guard<'_>) {
         if let Some(list) = guard.advance() {
-            self.bodies.collect(list);
+            self.meter.fetch_sub(self.bodies.collect(list), Relaxed);
             self.nodes.collect(list);
             self.branches.collect(list);
             self.index.collect(list);
@@ -334,7 +334,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.discard_node(fresh, guard);
             return false;
         }
-        self.retire_body(word.body(), Some(change.published()), guard);
+        self.retire_body(word.body(), self.settle(TableChange::Changed(change)), guard);
         if fixing {
             self.load(parent, guard);
         } else {
@@ -403,7 +403,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 change.discard();
                 continue;
             }
-            self.retire_body(word.body(), Some(change.published()), guard);
+            self.retire_body(word.body(), self.settle(TableChange::Changed(change)), guard);
             self.retire_node(id, guard);
             above.stamp.fetch_max(last_use, SeqCst);
             if queue {
@@ -508,6 +508,13 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
+    /// A table was published: counts what it does not share with the old one. That is still held, and taken off when the
+    /// epochs give it back: not before the guard goes that the caller has, so the meter never falls below what it counts.
+    pub(crate) fn settle(&self, change: TableChange) -> Option<Scrap> {
+        self.meter.fetch_add(change.size_bytes(), Relaxed);
+        change.published()
+    }
+
     /// The table of `body` with one more child, in the place of `dead` if there is one.
     pub(crate) fn with_child(&self, body: &BodyData<A, V>, key: u32, node: u32, dead: Option<u32>) -> TableChange {
         match (body.children(), dead) {
@@ -523,19 +530,27 @@ impl<A: Atom, V: Value> Core<A, V> {
 
 /// A table that is about to be published.
 pub(crate) enum TableChange {
-    First(*mut Children),
+    First(*mut Page),
     Changed(Change),
 }
 
 impl TableChange {
-    pub(crate) fn table(&self) -> *mut Children {
+    pub(crate) fn table(&self) -> *mut Page {
         match self {
             TableChange::First(table) => *table,
             TableChange::Changed(change) => change.new,
         }
     }
 
-    pub(crate) fn published(self) -> Option<Scrap> {
+    fn size_bytes(&self) -> usize {
+        match self {
+            // SAFETY: not published yet, or under a guard that is still held.
+            TableChange::First(table) => unsafe { Children::new(*table) }.map_or(0, Children::size_bytes),
+            TableChange::Changed(change) => change.size_bytes(),
+        }
+    }
+
+    fn published(self) -> Option<Scrap> {
         match self {
             TableChange::First(_) => None,
             TableChange::Changed(change) => Some(change.published()),

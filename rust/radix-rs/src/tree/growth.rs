@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::key::{Atom, Value};
 use crate::namespace::Namespace;
 use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Usage, empty};
-use crate::protocol::Birth;
+use crate::protocol::{Birth, TableChange};
 use crate::sync::broken;
 
 /// What a walk that may insert starts from.
@@ -105,7 +105,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let seq = self.next_event();
         let old = if broken("a leaf is attached to the word it was made for") { owner.load() } else { word };
         if owner.swap(old, old.with_body(new_body)) {
-            self.retire_body(word.body(), change.published(), guard);
+            self.retire_body(word.body(), self.settle(change), guard);
             if let Some(old) = dead {
                 self.retire_node(old, guard);
             }
@@ -209,7 +209,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         if now != NO_USE {
             node.mark(now, self.inflation(), 1);
         }
-        self.retire_body(word.body(), None, guard);
+        self.retire_body(word.body(), self.settle(TableChange::First(table)), guard);
         if pin && word.pins() == 0 {
             self.count(0, common as isize);
         }

@@ -89,6 +89,7 @@ pub(crate) struct Core<A, V> {
     pub(crate) index: Evictable,
     pub(crate) policy: Policy,
     pub(crate) num_nodes: Tally,
+    /// Bytes of edges and child tables.
     pub(crate) meter: Arc<Tally>,
     pub(crate) inserted: Tally,
     pub(crate) evicted: Tally,
@@ -362,7 +363,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             let change = self.with_child(body, key, node, dead);
             let new_body = self.new_body(BodyData { children: change.table(), ..body.again() });
             if self.nodes.get(spaces).swap(word, word.with_body(new_body)) {
-                self.retire_body(word.body(), change.published(), guard);
+                self.retire_body(word.body(), self.settle(change), guard);
                 if let Some(old) = dead {
                     self.retire_node(old, guard);
                 }
@@ -486,12 +487,10 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     /// Memory held for the tree: nodes, bodies, branches, child tables and edges, in bytes, without the allocator's own.
     pub fn size_bytes(&self) -> usize {
         let core = &self.core;
-        let tables = self.num_nodes() * 16;
         core.nodes.size_bytes()
             + core.bodies.size_bytes()
             + core.branches.size_bytes()
             + core.meter.load(Relaxed)
-            + tables
             + core.index.size_bytes()
     }
 }

@@ -70,9 +70,10 @@ unsafe impl Item for Hold {
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
-    unsafe fn recycle(&self) {
+    unsafe fn recycle(&self) -> usize {
         // SAFETY: by contract nobody looks; every slot that is recycled was filled.
         self.path.with_mut(|path| drop(unsafe { std::mem::take(&mut *path) }));
+        0
     }
 }
 
@@ -130,7 +131,9 @@ impl Drop for Pins {
             unsafe { self.holds.get(candidate.node).recycle() };
         }
         // What was retired and not recycled yet.
-        (0..3).for_each(|list| self.holds.collect(list));
+        for list in 0..3 {
+            self.holds.collect(list);
+        }
     }
 }
 
