@@ -71,9 +71,10 @@ unsafe impl Item for Cell {
     fn link(&self) -> &AtomicU32 {
         &self.link
     }
-    unsafe fn recycle(&self) {
+    unsafe fn recycle(&self) -> usize {
         // SAFETY: by contract nobody looks.
         self.data.with_mut(|data| unsafe { data.write(u32::MAX) });
+        0
     }
 }
 
