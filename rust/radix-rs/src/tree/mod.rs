@@ -236,8 +236,8 @@ impl<A: Atom, V: Value> Core<A, V> {
         let roots = self.roots.load(SeqCst);
         id == roots as u32 || id == (roots >> 32) as u32
     }
-    /// The number of resets so far; nodes of another era are on their way out. It is that of the root in place, so that it
-    /// changes with the root in one swap, whichever of several resets comes first.
+    /// The reset that the roots were made by; nodes of another era are on their way out. It changes with the roots, in one
+    /// swap, whatever the order in which resets that run side by side get there. The caller holds a guard.
     pub(crate) fn era(&self) -> u32 {
         self.nodes.get(self.root()).era.load(Relaxed)
     }

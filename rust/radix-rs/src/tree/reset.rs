@@ -3,8 +3,10 @@
 use crate::sync::atomic::Ordering::*;
 
 use super::{Core, RadixTree};
+use crate::epoch::Guard;
 use crate::event::Event;
 use crate::key::{Atom, Value};
+use crate::sync::broken;
 
 impl<A: Atom, V: Value> Core<A, V> {
     /// One swap puts fresh roots in; what hung below the old ones is drained through the index like everything else, first
@@ -22,27 +24,44 @@ impl<A: Atom, V: Value> Core<A, V> {
             for root in [(fresh >> 32) as u32, fresh as u32] {
                 self.nodes.get(root).era.store(era, Relaxed);
             }
+            if broken("the era changes with the roots") {
+                break self.roots.swap(fresh, SeqCst);
+            }
             if self.roots.compare_exchange(old, fresh, SeqCst, SeqCst).is_ok() {
                 break old;
             }
         };
         self.emit(Event::Cleared { seq });
-        let mut todo = vec![(old >> 32) as u32, old as u32];
-        while let Some(id) = todo.pop() {
-            self.queue_if_idle(id, &guard);
-            let word = self.load(id, &guard);
-            if !word.live() {
-                continue;
-            }
-            let body = self.body(word, &guard);
-            match body.children() {
-                Some(table) => todo.extend(table.iter().map(|entry| entry.node)),
-                None => self.enqueue(id, false, &guard),
-            }
-        }
+        while self.leave_over([(old >> 32) as u32, old as u32], &guard) {}
         drop(guard);
         self.drain_leftovers(out);
         self.collect_all();
+    }
+
+    /// Moves the entries of all leaves below these roots to the front of the order. `true`: something was merged meanwhile, so
+    /// that a part may have been missed.
+    fn leave_over(&self, roots: [u32; 2], guard: &Guard<'_>) -> bool {
+        let mut missed = false;
+        let mut todo = roots.map(|root| (root, None)).to_vec();
+        while let Some((id, parent)) = todo.pop() {
+            self.queue_if_idle(id, guard);
+            let word = self.load(id, guard);
+            if word.moved() {
+                self.resolve(id, guard);
+            }
+            if !word.live() {
+                // Evicted, or merged away: then its content hangs from the parent now, whose body has changed for it.
+                let gone: Option<(u32, u32)> = parent;
+                missed |= gone.is_some_and(|(above, body)| self.nodes.get(above).load().body() != body);
+                continue;
+            }
+            let body = self.body(word, guard);
+            match body.children() {
+                Some(table) => todo.extend(table.iter().map(|entry| (entry.node, Some((id, word.body()))))),
+                None => self.enqueue(id, false, guard),
+            }
+        }
+        missed && !broken("a reset looks again at what was merged")
     }
 }
 
