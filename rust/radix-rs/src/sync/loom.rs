@@ -27,6 +27,7 @@ macro_rules! newest {
             }
         }
 
+        #[allow(dead_code, reason = "not every type needs every step")]
         impl $name {
             #[track_caller]
             pub(crate) fn new(value: $value) -> Self {
