@@ -4,6 +4,8 @@
 #   make test    everything that must hold before a change lands
 #   make lint    the part of it that reads the sources only
 #   make bench   the benchmarks, each with its table
+#   make loom    every race of the protocol under every schedule (loom), two minutes or so
+#   make shuttle whole trees and caches under tens of thousands of schedules (shuttle), a minute or so
 #   make soak    the random tests for long: an hour or so, optimised
 #   make lockfree  one thread stopped for ever before every step of every operation: a minute
 
@@ -15,14 +17,20 @@ PIP := $(PY) -m pip
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find . -name Cargo.toml -not -path './target/*' -not -path './.venv/*') $(wildcard Cargo.lock)
+# What stands in for the atomics, and where it is built: each changes every crate, so each has a place of its own.
+CHECKED := rust/radix-rs-loom
+IN_CHECKED := --manifest-path $(CHECKED)/Cargo.toml
+LOOM := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom RUSTFLAGS="--cfg radix_loom"
+SHUTTLE := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle RUSTFLAGS="--cfg radix_shuttle"
+
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench soak lockfree develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench soak loom shuttle loom-short lockfree develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
 
-test: lint rust-test package python-test
+test: lint rust-test loom-short package python-test
 
 lint: rust-lint python-lint
 
@@ -33,6 +41,9 @@ develop: $(VENV)/.dev
 rust-lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo fmt --check --manifest-path $(CHECKED)/Cargo.toml
+	$(LOOM) cargo clippy $(IN_CHECKED) --all-targets -- -D warnings
+	$(SHUTTLE) cargo clippy $(IN_CHECKED) --all-targets -- -D warnings
 
 rust-test:
 	cargo test -p radix-rs
@@ -44,6 +55,17 @@ PAUSE_EVERY ?= 1
 lockfree:
 	RUSTFLAGS="--cfg radix_pause" PAUSE_EVERY=$(PAUSE_EVERY) cargo test -p radix-rs --test lockfree \
 		--target-dir $(CARGO_TARGET_DIR)/pause
+
+loom:
+	$(LOOM) cargo test $(IN_CHECKED) --test loom
+
+shuttle:
+	$(SHUTTLE) cargo test $(IN_CHECKED) --test shuttle
+
+# A slice of both: every model with one preemption, a tenth of the schedules, and all controls.
+loom-short:
+	$(LOOM) LOOM_MAX_PREEMPTIONS=1 cargo test $(IN_CHECKED) --test loom
+	$(SHUTTLE) RADIX_SCHEDULES=0.1 cargo test $(IN_CHECKED) --test shuttle
 
 soak: $(VENV)/.dev
 	PROPTEST_CASES=200000 STRESS_ROUNDS=200 cargo test --release -p radix-rs

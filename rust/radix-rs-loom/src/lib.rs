@@ -15,12 +15,24 @@ const BREAK: &str = "RADIX_BREAK";
 /// How a process ends that found a fault.
 const FOUND: i32 = 42;
 
-/// Runs a model, or shows that it fails once a rule is broken.
+/// Shows that a model fails once a rule is broken.
 ///
 /// A failing model leaves threads in the middle of their work, whose locals cannot be dropped outside of it. So a control
 /// is the same test in a process of its own, which ends where the fault is found.
 pub fn control(test: &str, rule: &'static str, model: impl FnOnce()) {
-    if std::env::var(BREAK).is_ok() {
+    let text = control_text(test, rule, &[], model);
+    let fault: Vec<&str> = text.lines().skip_while(|line| !line.contains("panicked at")).take(2).collect();
+    println!("broken: {rule}\n{}", fault.join("\n"));
+}
+
+/// Whether this process is a control.
+pub(crate) fn is_control() -> bool {
+    std::env::var(BREAK).is_ok()
+}
+
+/// As [`control`], with more in the environment; returns what the process said.
+pub fn control_text(test: &str, rule: &'static str, env: &[(&str, &str)], model: impl FnOnce()) -> String {
+    if is_control() {
         break_rule(rule);
         std::panic::set_hook(Box::new(|fault| {
             println!("{fault}");
@@ -31,14 +43,12 @@ pub fn control(test: &str, rule: &'static str, model: impl FnOnce()) {
         exit(0);
     }
     let mut child = Command::new(std::env::current_exe().expect("a test has a file"));
-    let output = child.args([test, "--exact", "--nocapture"]).env(BREAK, rule).output().expect("a test can be started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.code() == Some(FOUND) && !text.contains("fully deterministic"),
-        "nobody noticed that this was broken: {rule}\n{text}"
-    );
-    let fault: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).skip_while(|l| !l.contains("panicked")).collect();
-    println!("broken: {rule}\n{}", fault.join("\n"));
+    child.args([test, "--exact", "--nocapture"]).env(BREAK, rule).envs(env.iter().copied());
+    let output = child.output().expect("a test can be started");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let found = output.status.code() == Some(FOUND) && !text.contains("fully deterministic");
+    assert!(found, "nobody noticed that this was broken: {rule}\n{text}");
+    text
 }
 
 /// The namespace of all models.

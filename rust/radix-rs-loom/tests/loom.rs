@@ -592,3 +592,39 @@ model!(
     },
     fails_if_the_replaced_root_is_forgotten: "a root that was replaced is queued",
 );
+
+model!(
+    reset_beside_merge,
+    1,
+    || {
+        let (tree, lease) = cut();
+        beside(move || drop(lease), || assert!(reset(&tree) <= 6));
+        tree.check().unwrap_or_else(|broken| panic!("{broken}"));
+        let (left, mut out) = (tree.cached_tokens(), Vec::new());
+        insert(&tree, &[7], 70);
+        tree.evict(left, &mut out);
+        assert!(!out.contains(&70), "what a reset left over goes first");
+        rest(&tree, 1);
+    },
+    fails_if_a_reset_misses_what_was_merged: "a reset looks again at what was merged",
+);
+
+model!(
+    reset_beside_reset,
+    1,
+    || {
+        let tree = tree();
+        insert(&tree, &[1], 10);
+        let other = tree.clone();
+        let (theirs, mine) = beside(move || reset(&other), || reset(&tree));
+        assert_eq!(theirs + mine, 1);
+        insert(&tree, &[1], 20);
+        insert(&tree, &[2], 30);
+        tree.touch(&[1][..], &ns());
+        let mut out = Vec::new();
+        tree.evict(1, &mut out);
+        assert_eq!(out, [30], "nothing here was left over");
+        rest(&tree, 1);
+    },
+    fails_if_the_era_is_counted_apart_from_the_roots: "the era changes with the roots",
+);
