@@ -44,8 +44,21 @@ pub enum Error {
     Lease(String),
     /// More users at once than a node can count (2^28 - 1).
     PinOverflow,
+    /// One of many prompts was refused.
+    InPrompt {
+        /// Which one.
+        prompt: usize,
+        /// Why.
+        error: Box<Error>,
+    },
     /// An invariant does not hold; the text names the first one found broken.
     Integrity(String),
+}
+
+impl Error {
+    pub(crate) fn in_prompt(self, prompt: usize) -> Self {
+        Error::InPrompt { prompt, error: Box::new(self) }
+    }
 }
 
 impl fmt::Display for Error {
@@ -66,6 +79,7 @@ impl fmt::Display for Error {
             Error::DoubleFree { slot } => write!(f, "slot {slot} is free already"),
             Error::Lease(text) => f.write_str(text),
             Error::PinOverflow => f.write_str("a node is pinned by 268435455 users, its limit"),
+            Error::InPrompt { prompt, error } => write!(f, "prompt {prompt}: {error}"),
             Error::Integrity(text) => write!(f, "broken invariant: {text}"),
         }
     }

@@ -65,4 +65,4 @@ pub use row::{Row, RowView};
 pub use sequence::Sequence;
 pub use slots::SlotPool;
 pub use stats::{CacheStats, OwnedSlots, TreeStats};
-pub use tree::{Handle, Inserted, Lease, Match, NodeInfo, RadixTree, Segment, TreeConfig};
+pub use tree::{Handle, Inserted, Lease, Match, NewPrompt, NodeInfo, RadixTree, Segment, TreeConfig};

@@ -49,7 +49,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks the first `common` atoms of an edge as used now, without splitting it.
-    fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
+    pub(super) fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
         let node = self.nodes.get(found.node);
         let body = self.body(found.word, guard);
         let end = (at + found.common) as u32;
@@ -70,7 +70,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks a whole node as used now; a queued leaf moves in the order.
-    fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
+    pub(super) fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
         self.nodes.get(id).stamp.fetch_max(now, AcqRel);
         self.requeue(id, guard);
     }
@@ -271,7 +271,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.walk(tokens, upto, None, ns, &guard).expect("a walk without values has nothing to refuse");
     }
 
-    fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
+    pub(super) fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
         if tokens.len() != num_values {
             return Err(Error::InvalidInput(format!("{} tokens, but {num_values} slots", tokens.len())));
         }

@@ -7,8 +7,10 @@ mod handle;
 mod insert;
 mod lease;
 mod lock;
+mod many;
 mod match_prefix;
 mod reset;
+mod sharing;
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::fmt;
@@ -31,6 +33,7 @@ pub use handle::{Handle, NodeInfo};
 pub use insert::Inserted;
 pub use lease::Lease;
 pub(crate) use lock::Held;
+pub use many::NewPrompt;
 pub use match_prefix::{Match, Segment};
 
 /// How a tree is set up.
