@@ -78,6 +78,13 @@ pub(crate) fn two(a: Entry, b: Entry) -> *mut Children {
     top(2, vec![chunk(&pair)])
 }
 
+/// A table of any number of children, sorted by key.
+pub(crate) fn many(entries: &[Entry]) -> *mut Children {
+    debug_assert!(entries.is_sorted_by_key(|e| e.key));
+    // half full: the next child finds room
+    top(entries.len(), entries.chunks(FULL / 2).map(chunk).collect())
+}
+
 impl Children {
     pub(crate) fn len(&self) -> usize {
         self.len

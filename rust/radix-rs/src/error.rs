@@ -51,11 +51,24 @@ pub enum Error {
         /// Why.
         error: Box<Error>,
     },
+    /// A snapshot cannot be read or does not fit the tree; the text says what and where.
+    Snapshot(String),
+    /// Reading or writing a stream failed.
+    Io {
+        /// The number of the operating system, if the error is one of its own.
+        code: Option<i32>,
+        /// What it says.
+        text: String,
+    },
     /// An invariant does not hold; the text names the first one found broken.
     Integrity(String),
 }
 
 impl Error {
+    pub(crate) fn io(error: &std::io::Error) -> Self {
+        Error::Io { code: error.raw_os_error(), text: error.to_string() }
+    }
+
     pub(crate) fn in_prompt(self, prompt: usize) -> Self {
         Error::InPrompt { prompt, error: Box::new(self) }
     }
@@ -80,6 +93,8 @@ impl fmt::Display for Error {
             Error::Lease(text) => f.write_str(text),
             Error::PinOverflow => f.write_str("a node is pinned by 268435455 users, its limit"),
             Error::InPrompt { prompt, error } => write!(f, "prompt {prompt}: {error}"),
+            Error::Snapshot(text) => f.write_str(text),
+            Error::Io { text, .. } => f.write_str(text),
             Error::Integrity(text) => write!(f, "broken invariant: {text}"),
         }
     }

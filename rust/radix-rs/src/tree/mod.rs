@@ -11,6 +11,7 @@ mod many;
 mod match_prefix;
 mod reset;
 mod sharing;
+mod snapshot;
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::fmt;
@@ -35,6 +36,7 @@ pub use lease::Lease;
 pub(crate) use lock::Held;
 pub use many::NewPrompt;
 pub use match_prefix::{Match, Segment};
+pub use snapshot::SnapshotValue;
 
 /// How a tree is set up.
 ///
