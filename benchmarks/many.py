@@ -32,7 +32,7 @@ def _prompts(rng: np.random.Generator, count: int, shared: int, own: int) -> lis
 
 
 def _match(page_size: int, pieces: int) -> dict[str, float]:
-    """256 prompts with 2,048 shared tokens, which were stored in `pieces` turns, and 64 own ones."""
+    """256 prompts: 2,048 shared tokens, which were stored in `pieces` turns, and 64 own ones."""
     rng = np.random.default_rng(7)
     prompts = _prompts(rng, 256, 2048, 64)
     tree = RadixTree(page_size)
@@ -63,7 +63,7 @@ def _insert(page_size: int) -> dict[str, float]:
 
 
 def _order(groups: int) -> dict[str, float]:
-    """4,096 prompts of 1,024 tokens: `groups` of them share all but the last 64, in random order."""
+    """4,096 prompts of 1,024 tokens in `groups` that share all but the last 64, in random order."""
     rng = np.random.default_rng(7)
     prompts = [p for _ in range(groups) for p in _prompts(rng, 4096 // groups, 960, 64)]
     prompts = [prompts[i] for i in rng.permutation(4096)]

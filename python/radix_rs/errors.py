@@ -106,7 +106,7 @@ class LeaseError(RadixError):
 
 
 class SnapshotError(RadixError):
-    """A snapshot cannot be read or taken: format, version, page size or content; the tree is as before."""
+    """A snapshot cannot be read or taken; the message says what and where."""
 
 
 class IntegrityError(RadixError):

@@ -89,7 +89,7 @@ def test_an_error_names_the_prompt_and_nothing_has_changed(prompts, slots, promp
 
 def test_slots_of_a_new_page_must_be_a_page():
     tree = RadixTree(page_size=2)
-    with pytest.raises(InvalidInputError, match="^prompt 1: slot 5 ") as caught:
+    with pytest.raises(InvalidInputError, match=r"^prompt 1: slot 5 ") as caught:
         tree.insert_many([[1, 2], [1, 2, 3, 4]], [[0, 1], [9, 9, 5, 6]])
     assert caught.value.prompt == 1
     assert tree.cached_tokens == 0
@@ -118,7 +118,11 @@ def test_anything_else_is_a_typed_error(call):
 
 
 def test_an_id_that_no_token_can_have_matches_nothing():
-    assert [one.length for one in _tree().match_many([[1, 2, -3], [1, 2**40], [1, 2, 3]])] == [2, 1, 3]
+    assert [one.length for one in _tree().match_many([[1, 2, -3], [1, 2**40], [1, 2, 3]])] == [
+        2,
+        1,
+        3,
+    ]
 
 
 class _Moves:

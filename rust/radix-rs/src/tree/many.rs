@@ -1,10 +1,11 @@
 //! Many prompts in one call: what they share is walked once.
 //!
-//! All prompts go down the tree together. At a node they part by the child each goes on to, so a node is looked at once
-//! for all prompts that pass through it, and the order in which prompts are looked at is the tree's own.
+//! The order of the prompts is found by the tree, and none has to be given: where prompts went on from a node is known to
+//! those that come after, and prompts that are stored go down together, position by position.
 
 use crate::sync::atomic::Ordering::*;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
@@ -55,6 +56,25 @@ fn by_namespace<'a>(spaces: impl Iterator<Item = &'a Namespace>) -> Vec<(&'a Nam
     groups
 }
 
+/// The child that a prompt went on to from each node.
+type Ways<'g, A, V> = HashMap<u32, (u32, &'g BodyData<A, V>), BuildHasherDefault<IdHasher>>;
+
+/// Spreads node ids over a table: they are small and nobody chooses them.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte)));
+    }
+    fn write_u32(&mut self, id: u32) {
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// What became of a prompt at a node.
 enum Step {
     /// It goes on below this child, which ends at this depth.
@@ -68,81 +88,80 @@ enum Step {
 }
 
 impl<A: Atom, V: Value> Core<A, V> {
+    /// One prompt after the other, each to its end, so that its memory is read in one go. Where one went on is remembered for
+    /// every node: the next one tries that child first, which it has to be compared with anyway if it shares the prefix.
     fn match_many<S: Source<A> + ?Sized>(&self, prompts: &[(&S, &Namespace)]) -> Vec<Match<A, V>> {
         let guard = self.guard();
         let top = self.handle(self.root(), 0);
-        let nothing = || Match { length: 0, segments: SmallVec::new(), handle: top };
-        let mut found: Vec<_> = prompts.iter().map(|_| nothing()).collect();
-        // Groups are ranges of `order`.
-        let mut order = Vec::with_capacity(prompts.len());
-        let mut todo = Vec::new();
-        for (ns, members) in by_namespace(prompts.iter().map(|prompt| prompt.1)) {
-            let Some(space) = self.find_space(ns, &guard) else { continue };
-            for &prompt in &members {
-                found[prompt as usize].handle = self.handle(space, 0);
+        let mut ways: Ways<'_, A, V> = HashMap::default();
+        let mut space = None;
+        let mut all = Vec::with_capacity(prompts.len());
+        for (i, &(key, ns)) in prompts.iter().enumerate() {
+            let mut found = Match { length: 0, segments: SmallVec::new(), handle: top };
+            if i == 0 || prompts[i - 1].1 != ns {
+                space = self.find_space(ns, &guard);
             }
-            let word = self.nodes.get(space).load();
-            if !word.dead() {
-                let start = order.len();
-                order.extend(members);
-                todo.push((self.body(word, &guard), 0, start..order.len()));
+            if let Some(space) = space {
+                found.handle = self.handle(space, 0);
+                let word = self.nodes.get(space).load();
+                if !word.dead() {
+                    self.descend_by(&mut ways, space, key, self.body(word, &guard), &mut found, &guard);
+                }
             }
+            all.push(found);
         }
-        let mut onward: Vec<(u32, &BodyData<A, V>, u32)> = Vec::new();
-        while let Some((body, at, range)) = todo.pop() {
-            if let [alone] = order[range.clone()] {
-                self.descend(prompts[alone as usize].0, body, &mut found[alone as usize], &guard);
-                continue;
-            }
-            onward.clear();
-            let mut last = None;
-            for &prompt in &order[range.clone()] {
-                let key = prompts[prompt as usize].0;
-                let upto = self.floor(key.len());
-                if at == upto {
-                    continue;
-                }
-                // Mostly it goes where the one before it went: then there is nothing to look up.
-                let again = last.and_then(|(node, child)| Some((node, child, self.shares(child, key, at, upto)?)));
-                let Some((node, child, common)) = again.or_else(|| self.child(body, key, at, upto, &guard)) else {
-                    continue;
-                };
-                last = Some((node, child));
-                let found = &mut found[prompt as usize];
-                found.segments.extend(Segment::of(child, 0, common));
-                found.length += common;
-                found.handle = self.handle(node, found.length);
-                if common == child.len as usize {
-                    onward.push((node, child, prompt));
-                }
-            }
-            // A child that was cut between two looks counts as two.
-            onward.sort_by_key(|&(node, child, _)| (node, std::ptr::from_ref(child) as usize));
-            let mut start = range.start;
-            for group in onward.chunk_by(|a, b| a.0 == b.0 && std::ptr::eq(a.1, b.1)) {
-                let stop = start + group.len();
-                for (place, &(_, _, prompt)) in order[start..stop].iter_mut().zip(group) {
-                    *place = prompt;
-                }
-                todo.push((group[0].1, at + group[0].1.len as usize, start..stop));
-                start = stop;
-            }
-        }
-        found
+        all
     }
 
-    /// Values at new positions must be pages; which positions are new is looked up beforehand, so that a refusal changes
-    /// nothing.
+    /// As [`descend`](Self::descend), with what is known of the way already.
+    fn descend_by<'g, S: Source<A> + ?Sized>(
+        &'g self,
+        ways: &mut Ways<'g, A, V>,
+        mut node: u32,
+        key: &S,
+        mut body: &'g BodyData<A, V>,
+        found: &mut Match<A, V>,
+        guard: &'g Guard<'_>,
+    ) {
+        let upto = self.floor(key.len());
+        while found.length < upto {
+            let at = found.length;
+            let known = ways
+                .get(&node)
+                .filter(|(_, child)| child.begin() as usize == at)
+                .and_then(|&(next, child)| Some((next, child, self.shares(child, key, at, upto)?)));
+            let (next, child, common) = match known {
+                Some(known) => known,
+                None => {
+                    let Some(below) = self.child(body, key, at, upto, guard) else { return };
+                    ways.insert(node, (below.0, below.1));
+                    below
+                }
+            };
+            found.segments.extend(Segment::of(child, 0, common));
+            found.length += common;
+            found.handle = self.handle(next, found.length);
+            if common < child.len as usize {
+                return;
+            }
+            (node, body) = (next, child);
+        }
+    }
+
+    /// Values at new positions must be pages. Which positions are new is looked up beforehand, so that a refusal changes
+    /// nothing: what a prompt shares with one before it is not, and what is cached is not.
     fn check_many<S: Source<A> + ?Sized>(&self, keys: &[Vec<A>], prompts: &[NewPrompt<'_, S, V>]) -> Result<()> {
         let named: Vec<_> = keys.iter().zip(prompts).map(|(key, prompt)| (&key[..], prompt.namespace)).collect();
         let lengths: Vec<_> = keys.iter().map(Vec::len).collect();
         let sharing = Sharing::of::<A, [A]>(&named, &lengths, self.page(), self.hash);
-        let found = self.match_many(&named);
         for (i, prompt) in prompts.iter().enumerate() {
-            let there = found[i].length.max(sharing.shared()[i]);
             let values = &prompt.values[..keys[i].len()];
             let supply = Supply { values, base: 0, priority: prompt.priority, checked: false };
-            self.check_supply(&supply, there).map_err(|error| error.in_prompt(i))?;
+            let shared = sharing.shared()[i];
+            if self.check_supply(&supply, shared).is_err() {
+                let there = self.match_prefix(&keys[i][..], prompt.namespace).length.max(shared);
+                self.check_supply(&supply, there).map_err(|error| error.in_prompt(i))?;
+            }
         }
         Ok(())
     }
@@ -283,7 +302,8 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     /// prompts. A node that many of them pass through is looked up once.
     ///
     /// # Concurrency
-    /// As for [`match_prefix`](Self::match_prefix); every prompt that passes through an edge sees the same state of it.
+    /// As for [`match_prefix`](Self::match_prefix). One guard is held for all, so memory of what others evict is held until
+    /// the last prompt is through.
     ///
     /// # Examples
     /// ```

@@ -9,6 +9,7 @@ mod lease;
 mod lock;
 mod many;
 mod match_prefix;
+mod plant;
 mod reset;
 mod sharing;
 mod snapshot;
