@@ -66,4 +66,6 @@ pub use row::{Row, RowView};
 pub use sequence::Sequence;
 pub use slots::SlotPool;
 pub use stats::{CacheStats, OwnedSlots, TreeStats};
-pub use tree::{Handle, Inserted, Lease, Match, NewPrompt, NodeInfo, RadixTree, Segment, SnapshotValue, TreeConfig};
+pub use tree::{
+    Handle, Inserted, Lease, Match, NewPrompt, NodeInfo, Nodes, RadixTree, Segment, SnapshotValue, TreeConfig,
+};
