@@ -1,6 +1,7 @@
 """The Rust core: the tree, the pool, the cache and the life of a request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, final
 
@@ -61,6 +62,33 @@ class RadixTree:
         lease: Lease | None = None,
         priority: int = 0,
     ) -> InsertResult: ...
+    def match_many(
+        self,
+        prompts: Iterable[IntArray],
+        namespace: Namespace = None,
+        *,
+        namespaces: Iterable[Namespace] | None = None,
+    ) -> list[Match]: ...
+    def insert_many(
+        self,
+        prompts: Iterable[IntArray],
+        slots: Iterable[IntArray],
+        namespace: Namespace = None,
+        *,
+        namespaces: Iterable[Namespace] | None = None,
+        priority: int = 0,
+    ) -> list[InsertResult]: ...
+    def prefix_order(
+        self,
+        prompts: Iterable[IntArray],
+        weights: Iterable[float] | None = None,
+        namespace: Namespace = None,
+        *,
+        namespaces: Iterable[Namespace] | None = None,
+        cached_only: bool = False,
+    ) -> NDArray[np.int64]: ...
+    def snapshot(self, path: str | PathLike[str]) -> None: ...
+    def restore(self, path: str | PathLike[str]) -> Slots: ...
     def evict(self, num_tokens: SupportsIndex, *, whole_leaves: bool = False) -> Slots: ...
     def lock(self, handle: Handle) -> Lease: ...
     def slots(self, handle: Handle) -> Slots: ...

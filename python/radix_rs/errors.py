@@ -31,17 +31,24 @@ class InvalidInputError(RadixError, ValueError):
     ----------
         position: index of the offending element, or None where no single element is to blame.
         value: the offending value, or None.
+        prompt: index of the offending prompt in a list of prompts, or None.
     """
 
     position: int | None
     value: int | None
+    prompt: int | None
 
     def __init__(
-        self, message: str = "", position: int | None = None, value: int | None = None
+        self,
+        message: str = "",
+        position: int | None = None,
+        value: int | None = None,
+        prompt: int | None = None,
     ) -> None:
         super().__init__(message)
         self.position = position
         self.value = value
+        self.prompt = prompt
 
 
 class CapacityError(RadixError):
@@ -126,7 +133,7 @@ class PinBudgetError(RadixError):
 
 
 class SnapshotError(RadixError):
-    """A snapshot cannot be read: wrong format, version, page size or content."""
+    """A snapshot cannot be read or taken; the message says what and where."""
 
 
 class IntegrityError(RadixError):

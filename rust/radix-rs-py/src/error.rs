@@ -1,6 +1,6 @@
 //! Errors of the core as the typed exceptions of `radix_rs.errors`: the only place where one becomes the other.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -12,6 +12,7 @@ struct Classes {
     stale_handle: Py<PyType>,
     double_free: Py<PyType>,
     lease: Py<PyType>,
+    snapshot: Py<PyType>,
     integrity: Py<PyType>,
     pin_budget: Py<PyType>,
 }
@@ -26,6 +27,7 @@ impl Classes {
             stale_handle: class("StaleHandleError")?,
             double_free: class("DoubleFreeError")?,
             lease: class("LeaseError")?,
+            snapshot: class("SnapshotError")?,
             integrity: class("IntegrityError")?,
             pin_budget: class("PinBudgetError")?,
         })
@@ -59,6 +61,9 @@ pub(crate) fn from_core(error: Error) -> PyErr {
         Error::DoubleFree { slot } => raise(|c| &c.double_free, (slot,)),
         Error::Lease(_) | Error::PinOverflow => raise(|c| &c.lease, (text,)),
         Error::PinBudget { needed, pinned, budget } => raise(|c| &c.pin_budget, (needed, pinned, budget)),
+        Error::InPrompt { prompt, error } => Python::attach(|py| in_prompt(py, prompt, from_core(*error))),
+        Error::Snapshot(_) => raise(|c| &c.snapshot, (text,)),
+        Error::Io { .. } => PyOSError::new_err(text),
         Error::Integrity(_) => raise(|c| &c.integrity, (text,)),
         _ => PyRuntimeError::new_err(text),
     }
@@ -74,6 +79,17 @@ pub(crate) fn invalid(text: String) -> PyErr {
 #[cold]
 pub(crate) fn invalid_at(text: String, position: Option<usize>, value: Option<i128>) -> PyErr {
     raise(|c| &c.invalid_input, (text, position, value))
+}
+
+/// An `InvalidInputError` about one of many prompts, naming it; anything else as it is.
+#[cold]
+pub(crate) fn in_prompt(py: Python<'_>, prompt: usize, error: PyErr) -> PyErr {
+    let value = error.value(py);
+    let Ok(position) = value.getattr("position").map(Bound::unbind) else { return error };
+    let Ok(element) = value.getattr("value").map(Bound::unbind) else { return error };
+    let named = raise(|c| &c.invalid_input, (format!("prompt {prompt}: {value}"), position, element, prompt));
+    named.set_cause(py, error.cause(py));
+    named
 }
 
 /// `LeaseError`: released, finished, or in use by another thread.

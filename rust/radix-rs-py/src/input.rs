@@ -78,7 +78,7 @@ pub(crate) struct Ints<'a> {
 }
 
 /// What keeps the memory where it is besides the argument itself.
-#[expect(dead_code, reason = "held, never looked at")]
+#[expect(dead_code, reason = "what is in it is held, never looked at")]
 enum Keep {
     Argument,
     Buffer(PyUntypedBuffer),
@@ -94,7 +94,6 @@ pub(crate) struct Memory {
     /// In bytes.
     stride: isize,
     read_only: bool,
-    #[expect(dead_code, reason = "held, never looked at")]
     keep: Keep,
 }
 
@@ -113,6 +112,20 @@ impl<'a> Ints<'a> {
             None => other(name, object)?,
         };
         let memory = if memory.is_plain() { memory } else { memory.gathered() };
+        Ok(Ints { memory, argument: PhantomData })
+    }
+
+    /// As [`new`](Self::new), for one argument of many: reading the others may run Python code, and then other threads run. What
+    /// could be given other memory in place meanwhile, a tensor, is copied.
+    pub(crate) fn one_of_many(name: &'static str, object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        let memory = match array(name, object)? {
+            Some(memory) if memory.is_plain() => memory,
+            Some(memory) => memory.gathered(),
+            None => match other(name, object)? {
+                memory if memory.is_plain() && !matches!(memory.keep, Keep::Argument) => memory,
+                memory => memory.gathered(),
+            },
+        };
         Ok(Ints { memory, argument: PhantomData })
     }
 

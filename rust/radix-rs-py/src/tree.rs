@@ -77,7 +77,7 @@ type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
 /// >>> tree.cached_tokens + pool.num_free
 /// 64
 #[pyclass(frozen, module = "radix_rs._core")]
-pub(crate) struct RadixTree(Tree);
+pub(crate) struct RadixTree(pub(crate) Tree);
 
 impl RadixTree {
     pub(crate) fn of(tree: &radix_rs::RadixTree<u32>) -> Self {

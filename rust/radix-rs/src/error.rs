@@ -53,8 +53,34 @@ pub enum Error {
         /// What they may keep together.
         budget: usize,
     },
+    /// One of many prompts was refused.
+    InPrompt {
+        /// Which one.
+        prompt: usize,
+        /// Why.
+        error: Box<Error>,
+    },
+    /// A snapshot cannot be read or does not fit the tree; the text says what and where.
+    Snapshot(String),
+    /// Reading or writing a stream failed.
+    Io {
+        /// The number of the operating system, if the error is one of its own.
+        code: Option<i32>,
+        /// What it says.
+        text: String,
+    },
     /// An invariant does not hold; the text names the first one found broken.
     Integrity(String),
+}
+
+impl Error {
+    pub(crate) fn io(error: &std::io::Error) -> Self {
+        Error::Io { code: error.raw_os_error(), text: error.to_string() }
+    }
+
+    pub(crate) fn in_prompt(self, prompt: usize) -> Self {
+        Error::InPrompt { prompt, error: Box::new(self) }
+    }
 }
 
 impl fmt::Display for Error {
@@ -81,6 +107,9 @@ impl fmt::Display for Error {
                     "would pin {needed} tokens more, but {pinned} of {budget} that pins may keep are pinned already"
                 )
             }
+            Error::InPrompt { prompt, error } => write!(f, "prompt {prompt}: {error}"),
+            Error::Snapshot(text) => f.write_str(text),
+            Error::Io { text, .. } => f.write_str(text),
             Error::Integrity(text) => write!(f, "broken invariant: {text}"),
         }
     }

@@ -40,6 +40,7 @@ mod error;
 mod event;
 mod evictable;
 mod fence;
+mod frame;
 mod key;
 mod namespace;
 mod node;
@@ -67,4 +68,7 @@ pub use row::{Row, RowView};
 pub use sequence::Sequence;
 pub use slots::SlotPool;
 pub use stats::{CacheStats, OwnedSlots, TreeStats};
-pub use tree::{Clock, Handle, Inserted, Lease, Match, NodeInfo, Pin, RadixTree, Segment, TreeConfig};
+pub use tree::{
+    Clock, Handle, Inserted, Lease, Match, NewPrompt, NodeInfo, Nodes, Pin, RadixTree, Segment, SnapshotValue,
+    TreeConfig,
+};

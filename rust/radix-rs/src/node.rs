@@ -226,7 +226,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Used at least as much as what hangs below.
-    fn at_least(self, below: Usage) -> Usage {
+    pub(crate) fn at_least(self, below: Usage) -> Usage {
         Usage { stamp: self.stamp.max(below.stamp), base: self.base.max(below.base), hits: self.hits.max(below.hits) }
     }
 }

@@ -47,6 +47,28 @@ pub(crate) fn two(a: Entry, b: Entry) -> *mut Page {
     page::leaf(&[&pair]).as_ptr()
 }
 
+/// A table of any number of children, sorted by key, and its size in bytes. Its pages are half full, so that the next
+/// children find room.
+pub(crate) fn many(entries: &[Entry]) -> (*mut Page, usize) {
+    debug_assert!(entries.is_sorted_by_key(|entry| entry.key));
+    let part = if entries.len() <= LEAF { LEAF } else { LEAF / 2 };
+    let mut pages: Vec<_> = entries.chunks(part).map(|entries| page::leaf(&[entries])).collect();
+    let mut bytes = 0;
+    loop {
+        // SAFETY: just made, and nobody else knows them yet.
+        let views: Vec<_> = pages.iter().map(|&page| unsafe { View::new(page) }).collect();
+        bytes += views.iter().map(|view| view.size_bytes()).sum::<usize>();
+        if pages.len() < 2 {
+            return (pages.first().map_or(null_mut(), |page| page.as_ptr()), bytes);
+        }
+        let above = views.chunks(INNER / 2).zip(pages.chunks(INNER / 2)).map(|(views, pages)| {
+            let firsts: SmallVec<[u32; INNER]> = views.iter().map(|view| view.first()).collect();
+            page::inner(&[pages], &[&firsts], views.iter().map(|view| view.total()).sum())
+        });
+        pages = above.collect();
+    }
+}
+
 impl<'a> Children<'a> {
     /// # Safety
     /// The table stays for `'a`, and so do all pages that it shares with others.

@@ -266,19 +266,6 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     /// # Concurrency
     /// Each node is as it was at one moment; the list as a whole only at rest.
     pub fn nodes(&self) -> Vec<NodeInfo> {
-        let guard = self.core.guard();
-        let mut infos = Vec::new();
-        let mut todo = vec![self.core.spaces(), self.core.root()];
-        while let Some(id) = todo.pop() {
-            let word = self.core.load(id, &guard);
-            if let Some(info) = self.core.info(id, &guard) {
-                infos.push(info);
-                let children = self.core.body(word, &guard).children();
-                let at = todo.len();
-                todo.extend(children.into_iter().flat_map(|c| c.iter()).map(|entry| entry.node));
-                todo[at..].reverse();
-            }
-        }
-        infos
+        self.iter_nodes().collect()
     }
 }

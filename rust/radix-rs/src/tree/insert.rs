@@ -50,7 +50,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks the first `common` atoms of an edge as used now, without splitting it.
-    fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
+    pub(super) fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
         let node = self.nodes.get(found.node);
         let body = self.body(found.word, guard);
         let end = (at + found.common) as u32;
@@ -77,7 +77,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks a whole node as used now; a queued leaf moves in the order.
-    fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
+    pub(super) fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
         self.nodes.get(id).mark(now, self.inflation(), 1);
         self.requeue(id, guard);
     }
@@ -279,7 +279,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.walk(tokens, upto, None, ns, &guard).expect("a walk without values has nothing to refuse");
     }
 
-    fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
+    pub(super) fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
         if tokens.len() != num_values {
             return Err(Error::InvalidInput(format!("{} tokens, but {num_values} slots", tokens.len())));
         }

@@ -6,8 +6,10 @@ use smallvec::SmallVec;
 
 use super::{Core, Handle, RadixTree};
 use crate::buffer::Buffer;
+use crate::epoch::Guard;
 use crate::key::{Atom, Source, Value};
 use crate::namespace::Namespace;
+use crate::node::BodyData;
 
 /// A part of a path inside one edge: a view of memory in the tree, which it keeps alive even after the part is evicted or
 /// the tree is gone.
@@ -24,7 +26,7 @@ impl<A, V> Clone for Segment<A, V> {
 }
 
 impl<A: Atom, V: Value> Segment<A, V> {
-    pub(crate) fn of(body: &crate::node::BodyData<A, V>, from: usize, upto: usize) -> Option<Self> {
+    pub(crate) fn of(body: &BodyData<A, V>, from: usize, upto: usize) -> Option<Self> {
         let buffer = body.buffer.clone()?;
         (upto > from).then(|| Segment { buffer, start: body.start + from as u32, len: (upto - from) as u32 })
     }
@@ -98,7 +100,6 @@ impl<A: Atom, V: Value> Core<A, V> {
     pub(crate) fn match_prefix<S: Source<A> + ?Sized>(&self, key: &S, ns: &Namespace) -> Match<A, V> {
         let guard = self.guard();
         let root = self.root();
-        let upto = self.floor(key.len());
         let mut found = Match { length: 0, segments: SmallVec::new(), handle: self.handle(root, 0) };
         let Some(space) = self.find_space(ns, &guard) else { return found };
         found.handle = self.handle(space, 0);
@@ -106,39 +107,71 @@ impl<A: Atom, V: Value> Core<A, V> {
         if word.dead() {
             return found;
         }
-        let mut body = self.body(word, &guard);
-        'down: while found.length < upto {
-            let at = found.length;
-            let Some(table) = body.children() else { break };
-            let Some(hash) = self.hash.key(key, at, self.page) else { break };
-            for node in table.with_key(hash) {
-                // A reader goes through what is frozen or half repaired: the content of a path never changes.
-                let word = self.nodes.get(node).load();
-                if word.dead() {
-                    continue;
-                }
-                let child = self.body(word, &guard);
-                let edge = child.atoms();
-                let edge = &edge[..edge.len().min(upto - at)];
-                let common = self.floor(key.common_prefix(at, edge));
-                if common == 0 {
-                    continue;
-                }
-                found.segments.extend(Segment::of(child, 0, common));
-                found.length += common;
-                found.handle = self.handle(node, found.length);
-                if common < child.len as usize {
-                    break 'down;
-                }
-                body = child;
-                if crate::sync::broken("a match reads a child once") {
-                    body = self.body(Some(self.nodes.get(node).load()).filter(|w| !w.dead()).unwrap_or(word), &guard);
-                }
-                continue 'down;
-            }
-            break;
-        }
+        self.descend(key, self.body(word, &guard), &mut found, &guard);
         found
+    }
+
+    /// Goes on from the end of `found`, which is the end of `body`.
+    pub(super) fn descend<'g, S: Source<A> + ?Sized>(
+        &'g self,
+        key: &S,
+        mut body: &'g BodyData<A, V>,
+        found: &mut Match<A, V>,
+        guard: &'g Guard<'_>,
+    ) {
+        let upto = self.floor(key.len());
+        while found.length < upto
+            && let Some((node, child, common)) = self.child(body, key, found.length, upto, guard)
+        {
+            found.segments.extend(Segment::of(child, 0, common));
+            found.length += common;
+            found.handle = self.handle(node, found.length);
+            if common < child.len as usize {
+                return;
+            }
+            body = child;
+            if crate::sync::broken("a match reads a child once") {
+                let again = self.nodes.get(node).load();
+                body = if again.dead() { body } else { self.body(again, guard) };
+            }
+        }
+    }
+
+    /// How many atoms of an edge a key goes on with from `at` on, in whole pages; `None` if not one page.
+    #[inline]
+    pub(super) fn shares<S: Source<A> + ?Sized>(
+        &self,
+        child: &BodyData<A, V>,
+        key: &S,
+        at: usize,
+        upto: usize,
+    ) -> Option<usize> {
+        let edge = child.atoms();
+        let common = self.floor(key.common_prefix(at, &edge[..edge.len().min(upto - at)]));
+        (common > 0).then_some(common)
+    }
+
+    /// The child that a key goes on to, for a reader.
+    #[inline]
+    pub(super) fn child<'g, S: Source<A> + ?Sized>(
+        &'g self,
+        body: &BodyData<A, V>,
+        key: &S,
+        at: usize,
+        upto: usize,
+        guard: &'g Guard<'_>,
+    ) -> Option<(u32, &'g BodyData<A, V>, usize)> {
+        let table = body.children()?;
+        let hash = self.hash.key(key, at, self.page())?;
+        table.with_key(hash).find_map(|node| {
+            // A reader goes through what is frozen or half repaired: the content of a path never changes.
+            let word = self.nodes.get(node).load();
+            if word.dead() {
+                return None;
+            }
+            let child = self.body(word, guard);
+            Some((node, child, self.shares(child, key, at, upto)?))
+        })
     }
 }
 

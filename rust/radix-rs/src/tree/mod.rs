@@ -5,11 +5,16 @@ mod evict;
 mod growth;
 mod handle;
 mod insert;
+mod iterate;
 mod lease;
 mod lock;
+mod many;
 mod match_prefix;
 mod pin;
+mod plant;
 mod reset;
+mod sharing;
+mod snapshot;
 
 use crate::sync::Tally;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -32,11 +37,14 @@ use crate::protocol::Birth;
 pub(crate) use growth::Supply;
 pub use handle::{Handle, NodeInfo};
 pub use insert::Inserted;
+pub use iterate::Nodes;
 pub use lease::Lease;
 pub(crate) use lock::Held;
+pub use many::NewPrompt;
 pub use match_prefix::{Match, Segment};
 use pin::Pins;
 pub use pin::{Clock, Pin};
+pub use snapshot::SnapshotValue;
 
 /// How a tree is set up.
 ///

@@ -9,29 +9,40 @@ use crate::key::{Atom, Value};
 use crate::sync::broken;
 
 impl<A: Atom, V: Value> Core<A, V> {
-    /// One swap puts fresh roots in; what hung below the old ones is drained through the index like everything else, first
-    /// in its order.
     pub(crate) fn reset(&self, out: &mut Vec<V>) {
         self.end_pins(|_| true);
         let guard = self.guard();
         let fresh = self.new_roots(0);
         let seq = self.next_event();
-        let old = loop {
+        let old = self.swap_roots(fresh, &[(fresh >> 32) as u32, fresh as u32], &guard);
+        self.emit(Event::Cleared { seq });
+        drop(guard);
+        self.drain(old, out);
+    }
+
+    /// Puts fresh roots in, with `nodes` below them (and them), and returns those before.
+    ///
+    /// The era goes in with the roots: of two that come at once the later swap has the later era, and one that is stopped between
+    /// two steps has changed nothing yet.
+    pub(super) fn swap_roots(&self, fresh: u64, nodes: &[u32], _guard: &Guard<'_>) -> u64 {
+        loop {
             let old = self.roots.load(SeqCst);
-            // The era goes in with the roots: of two resets the later swap has the later era, and one that is stopped
-            // between two steps has changed nothing yet.
             let era = self.nodes.get((old >> 32) as u32).era.load(Relaxed).wrapping_add(1);
-            for root in [(fresh >> 32) as u32, fresh as u32] {
-                self.nodes.get(root).era.store(era, Relaxed);
+            for &node in nodes {
+                self.nodes.get(node).era.store(era, Relaxed);
             }
             if broken("the era changes with the roots") {
-                break self.roots.swap(fresh, SeqCst);
+                return self.roots.swap(fresh, SeqCst);
             }
             if self.roots.compare_exchange(old, fresh, SeqCst, SeqCst).is_ok() {
-                break old;
+                return old;
             }
-        };
-        self.emit(Event::Cleared { seq });
+        }
+    }
+
+    /// Drains what hangs below roots that are out through the index, like everything else, first in its order.
+    pub(super) fn drain(&self, old: u64, out: &mut Vec<V>) {
+        let guard = self.guard();
         while self.leave_over([(old >> 32) as u32, old as u32], &guard) {}
         drop(guard);
         self.drain_leftovers(out);
