@@ -132,9 +132,10 @@ impl Memory {
     fn expect(&self, sequence: &Sequence) {
         let row = sequence.row().to_vec();
         let slots = self.0.lock().expect("nobody fails while he holds it");
-        for at in 0..sequence.num_computed().min(sequence.num_tokens()) {
-            let slot = row[at] as usize;
-            assert_eq!(slots[slot], sequence.tokens()[..=at], "slot {slot} at position {at} holds something else");
+        let known = sequence.num_computed().min(sequence.num_tokens());
+        for (at, &slot) in row[..known].iter().enumerate() {
+            let held = &slots[slot as usize];
+            assert_eq!(held, &sequence.tokens()[..=at], "slot {slot} at position {at} holds something else");
         }
     }
 }

@@ -512,7 +512,7 @@ model!(
             theirs.commit(2).unwrap();
             theirs
         };
-        let (theirs, ()) = beside(commits, || drop(mine.commit(2).unwrap()));
+        let (theirs, _) = beside(commits, || mine.commit(2).unwrap());
         assert_eq!(mine.row().to_vec(), theirs.row().to_vec(), "both read the one copy");
         assert_eq!(mine.row().to_vec(), matched(cache.tree(), &[1, 2]));
         assert_eq!(cache.pool().num_free(), 2, "the duplicates went back");
