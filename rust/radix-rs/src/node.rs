@@ -313,6 +313,7 @@ impl<A: Copy, V: Copy> BodyData<A, V> {
     }
     /// Sets `ages` from parts, in the shortest form for a node with this use of its own.
     pub(crate) fn set_parts(&mut self, mut parts: Vec<Part>, own: Usage) {
+        debug_assert!(parts.is_sorted_by(|a, b| a.end < b.end), "a part of no pages");
         for i in (1..parts.len()).rev() {
             parts[i - 1].usage = parts[i - 1].usage.at_least(parts[i].usage);
         }

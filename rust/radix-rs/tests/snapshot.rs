@@ -6,14 +6,19 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use radix_rs::{Error, EventKind, EventLog, Namespace, PageHash, RadixTree, TreeConfig};
+use radix_rs::{Error, EventKind, EventLog, Namespace, PageHash, Policy, RadixTree, TreeConfig};
 
 fn spaces() -> [Namespace; 3] {
     [Namespace::default(), Namespace::from("a"), Namespace::from("b")]
 }
 
 fn tree(page_size: usize, page_hash: PageHash) -> RadixTree {
-    RadixTree::new(TreeConfig { page_size, page_hash, ..Default::default() }).unwrap()
+    tree_with(page_size, page_hash, "lru")
+}
+
+fn tree_with(page_size: usize, page_hash: PageHash, policy: &str) -> RadixTree {
+    let policy = Policy::from_name(policy).unwrap();
+    RadixTree::new(TreeConfig { page_size, page_hash, policy, ..Default::default() }).unwrap()
 }
 
 fn bytes(tree: &RadixTree) -> Vec<u8> {
@@ -73,9 +78,10 @@ proptest! {
     fn a_restored_tree_is_the_tree_without_its_leases(
         size in prop_oneof![Just(1usize), Just(4), Just(16)],
         page_hash in prop_oneof![3 => Just(PageHash::Mix), 1 => Just(PageHash::Constant)],
+        policy in prop::sample::select(Policy::names().collect::<Vec<_>>()),
         ops in prop::collection::vec(op(), 0..30),
     ) {
-        let (tree, names) = (tree(size, page_hash), spaces());
+        let (tree, names) = (tree_with(size, page_hash, policy), spaces());
         let mut leases = Vec::new();
         for (i, op) in ops.iter().enumerate() {
             match op {
@@ -93,7 +99,7 @@ proptest! {
         drop(leases);
         let without = bytes(&tree);
         for bytes in [with_leases, without] {
-            let again = self::tree(size, page_hash);
+            let again = tree_with(size, page_hash, policy);
             prop_assert_eq!(again.restore(&mut &bytes[..]).unwrap(), Vec::<i32>::new());
             again.check().unwrap();
             prop_assert_eq!(shape(&again), shape(&tree));
@@ -107,7 +113,7 @@ proptest! {
             again.evict(3 * size, &mut Vec::new());
             again.check().unwrap();
         }
-        let again = self::tree(size, page_hash);
+        let again = tree_with(size, page_hash, policy);
         again.restore(&mut &bytes(&tree)[..]).unwrap();
         prop_assert_eq!(one_by_one(&again), one_by_one(&tree), "the order of eviction differs");
         again.check().unwrap();

@@ -56,13 +56,14 @@ impl<A: Atom, V: Value> Core<A, V> {
         let end = (at + found.common) as u32;
         let own = node.usage();
         let parts = body.parts(own);
-        let crossing = parts.iter().position(|part| part.end > end).expect("the last part ends the edge");
+        let crossing = parts.iter().position(|part| part.end >= end).expect("the last part ends the edge");
         let base = self.inflation();
         let used = |part: &Part| {
             let usage = Usage { stamp: now, base, hits: part.usage.hits.saturating_add(1) };
             Part { end: part.end.min(end), usage }
         };
-        let used = parts[..=crossing].iter().map(used).chain(parts[crossing..].iter().copied()).collect();
+        let used =
+            parts[..=crossing].iter().map(used).chain(parts.iter().copied().filter(|part| part.end > end)).collect();
         let mut data = body.again();
         self.set_parts(&mut data, used, own);
         let new_body = self.new_body(data);
