@@ -145,14 +145,19 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
-    /// Calls `visit` for every node a path holds, from the top, with the tails of nodes that were split since.
+    /// Calls `visit` for every node a path holds, from the top, with the tails of nodes that were split since. Of a path that
+    /// somebody lets go meanwhile, for what is left of it: its nodes may be dead, or shorter than they were, without a tail.
     pub(crate) fn each_held(&self, path: &[Held], guard: &Guard<'_>, mut visit: impl FnMut(u32, &BodyData<A, V>)) {
         for held in path {
             let mut node = held.node;
             loop {
-                let body = self.body(self.load(node, guard), guard);
+                let word = self.load(node, guard);
+                if word.dead() {
+                    break;
+                }
+                let body = self.body(word, guard);
                 visit(node, body);
-                if body.end >= held.end {
+                if body.end >= held.end || body.tail == 0 {
                     break;
                 }
                 node = body.tail;
@@ -333,5 +338,28 @@ impl<A: Atom, V: Value> Core<A, V> {
         let mut lease = Lease { core: self.clone(), path: Path::new(), length: 0, ns: ns.clone(), born: now };
         lease.length = self.climb(&mut lease.path, tokens, upto, None, now, ns, None, &guard)?;
         Ok(lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Namespace, RadixTree, TreeConfig};
+
+    /// Whoever adds up what pins keep looks at the path of a pin that another thread is ending.
+    #[test]
+    fn a_path_that_was_let_go_is_visited_as_far_as_it_is_there() {
+        for evicted in [1, 3, 4] {
+            let tree: RadixTree = RadixTree::new(TreeConfig::default()).unwrap();
+            let ns = Namespace::default();
+            tree.insert(&[1, 2, 3, 4][..], &[1, 2, 3, 4], &ns).unwrap();
+            let guard = tree.core.guard();
+            let lease = tree.lock_prefix(&[1, 2, 3, 4][..], &ns).unwrap();
+            let path = lease.path.clone();
+            drop(lease);
+            tree.evict(evicted, &mut Vec::new());
+            let mut atoms = 0;
+            tree.core.each_held(&path, &guard, |_, body| atoms += body.len as usize);
+            assert_eq!(atoms, 4 - evicted);
+        }
     }
 }
