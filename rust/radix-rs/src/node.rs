@@ -3,7 +3,6 @@
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 use std::ptr::null_mut;
-use std::sync::Arc;
 
 use crate::arena::Item;
 use crate::buffer::Buffer;
@@ -255,7 +254,7 @@ pub(crate) enum Fix {
 
 /// The immutable content of a node. A change makes a new body; only the word says which one counts.
 pub(crate) struct BodyData<A, V> {
-    pub(crate) buffer: Option<Arc<Buffer<A, V>>>,
+    pub(crate) buffer: Option<Buffer<A, V>>,
     pub(crate) start: u32,
     pub(crate) len: u32,
     /// Depth of the end of the edge, in atoms from the root.

@@ -1,7 +1,5 @@
 //! Looking a prefix up: pure loads under one guard.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::{Core, Handle, RadixTree};
@@ -14,7 +12,7 @@ use crate::node::BodyData;
 /// A part of a path inside one edge: a view of memory in the tree, which it keeps alive even after the part is evicted or
 /// the tree is gone.
 pub struct Segment<A = u32, V = i32> {
-    buffer: Arc<Buffer<A, V>>,
+    buffer: Buffer<A, V>,
     start: u32,
     len: u32,
 }

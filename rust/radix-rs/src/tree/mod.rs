@@ -386,7 +386,7 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Both halves of an edge cut after `at` atoms: ranges of buffers. The smaller half gets a buffer of its own, and
     /// both do when they would keep alive a buffer that is mostly empty.
-    pub(crate) fn cut(&self, body: &BodyData<A, V>, at: usize) -> [(Arc<Buffer<A, V>>, u32); 2] {
+    pub(crate) fn cut(&self, body: &BodyData<A, V>, at: usize) -> [(Buffer<A, V>, u32); 2] {
         let buffer = body.buffer.as_ref().expect("an edge that can be cut has atoms");
         let at = at as u32;
         let copy = |start: u32, len: u32| {
