@@ -295,7 +295,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             return false;
         }
         node.deepest.fetch_max(frozen.deepest.load(Relaxed), Relaxed);
-        self.retire_body(word.body(), Some(Scrap::whole(above.children)), guard);
+        self.retire_body(word.body(), Scrap::whole(above.children), guard);
         if fixing {
             self.load(parent, guard);
         } else {

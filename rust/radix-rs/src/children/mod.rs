@@ -25,7 +25,7 @@ type Pages = SmallVec<[NonNull<Page>; 6]>;
 pub(crate) struct Children<'a>(View<'a>);
 
 /// What a table that was replaced no longer shares with its successor: a page, with all that it was left.
-pub(crate) struct Scrap(*mut Page);
+pub(crate) struct Scrap(NonNull<Page>);
 
 /// A changed table, not yet published.
 pub(crate) struct Change {
@@ -296,7 +296,7 @@ impl Change {
             unsafe { inner.bequeath(dead) };
             dead = [inner.page().as_ptr(), null_mut()];
         }
-        Scrap(dead[0])
+        Scrap(NonNull::new(dead[0]).expect("every change replaces a page"))
     }
 
     /// The change was not published: frees what it made.
@@ -310,8 +310,8 @@ impl Change {
 
 impl Scrap {
     /// A table of one child, of which the successor shares nothing.
-    pub(crate) fn whole(table: *mut Page) -> Self {
-        Scrap(table)
+    pub(crate) fn whole(table: *mut Page) -> Option<Self> {
+        NonNull::new(table).map(Scrap)
     }
 
     /// Returns the bytes that were freed.
@@ -320,7 +320,7 @@ impl Scrap {
     /// No guard may still reach the old table.
     pub(crate) unsafe fn free(self) -> usize {
         let mut bytes = 0;
-        let mut todo = [self.0, null_mut()];
+        let mut todo = [self.0.as_ptr(), null_mut()];
         loop {
             let [next, leaf] = todo.map(NonNull::new);
             if let Some(leaf) = leaf {

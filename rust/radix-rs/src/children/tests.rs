@@ -341,7 +341,7 @@ fn a_small_table_is_one_page_of_exactly_its_size() {
     let pair = two(Entry { key: 9, node: 2 }, Entry { key: 4, node: 3 });
     assert_eq!(held_bytes(), 16 + 24);
     assert_eq!(entries(pair)[0], Entry { key: 4, node: 3 });
-    assert_eq!(free(Scrap::whole(table)), 16);
+    assert_eq!(free(Scrap::whole(table).unwrap()), 16);
     free_all(pair);
     let mut world = World::default();
     for key in 0..LEAF as u32 {
