@@ -75,6 +75,9 @@ impl Word {
     }
 }
 
+/// In a node's `deepest`: handed to the epochs. Paths are shorter.
+const RETIRED: u32 = 1 << 31;
+
 /// A node: an identity that keeps the upper end of an edge for life. One cache line.
 pub(crate) struct Node {
     pub(crate) word: AtomicU64,
@@ -98,10 +101,9 @@ pub(crate) struct Node {
     pub(crate) hits: AtomicU32,
     pub(crate) priority: AtomicI32,
     /// The deepest end its edge ever had, with what became its tails. A node that ends above this does not grow in place,
-    /// so that a handle to what was lost stays stale.
-    pub(crate) deepest: AtomicU32,
+    /// so that a handle to what was lost stays stale. Its top bit says that the node was handed to the epochs.
+    deepest: AtomicU32,
     link: AtomicU32,
-    retired: AtomicBool,
 }
 
 impl Node {
@@ -115,10 +117,20 @@ impl Node {
     }
     /// True for the first caller only.
     pub(crate) fn retire_once(&self) -> bool {
-        !self.retired.swap(true, AcqRel)
+        self.deepest.fetch_or(RETIRED, AcqRel) & RETIRED == 0
     }
     pub(crate) fn is_retired(&self) -> bool {
-        self.retired.load(Acquire)
+        self.deepest.load(Acquire) & RETIRED != 0
+    }
+    /// The deepest end its edge ever had.
+    pub(crate) fn deepest(&self) -> u32 {
+        self.deepest.load(Relaxed) & !RETIRED
+    }
+    pub(crate) fn set_deepest(&self, deepest: u32) {
+        self.deepest.store(deepest, Relaxed);
+    }
+    pub(crate) fn deepen(&self, end: u32) {
+        self.deepest.fetch_max(end, Relaxed);
     }
     /// What uses of the whole edge left behind.
     pub(crate) fn usage(&self) -> Usage {
@@ -163,7 +175,6 @@ unsafe impl Item for Node {
             priority: AtomicI32::new(0),
             deepest: AtomicU32::new(0),
             link: AtomicU32::new(0),
-            retired: AtomicBool::new(false),
         }
     }
     fn link(&self) -> &AtomicU32 {
@@ -173,7 +184,7 @@ unsafe impl Item for Node {
         self.generation.fetch_add(1, AcqRel);
         self.word.store(DEAD.0, Release);
         self.hits.store(0, Relaxed);
-        self.retired.store(false, Release);
+        self.deepest.store(0, Release);
         0
     }
 }
@@ -242,7 +253,9 @@ pub(crate) struct Part {
 ///
 /// This keeps the eviction order exact on pages although edges are split and joined: a join of two fragments forgets
 /// nothing, and a use that ends inside an edge needs no split.
-pub(crate) type Ages = Box<[Part]>;
+///
+/// Thin, since few edges have any.
+pub(crate) type Ages = Box<Box<[Part]>>;
 
 /// What the branch below a node has to be told, see `protocol::help`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,7 +344,7 @@ impl<A: Copy, V: Copy> BodyData<A, V> {
         for part in &mut kept {
             part.usage.hits = part.usage.hits.wrapping_sub(own.hits);
         }
-        self.ages = if plain { None } else { Some(kept.into()) };
+        self.ages = if plain { None } else { Some(Box::new(kept.into())) };
     }
 }
 
@@ -410,4 +423,15 @@ unsafe impl<A, V> Item for Body<A, V> {
 /// An empty body.
 pub(crate) fn empty<A, V>() -> BodyData<A, V> {
     BodyData { buffer: None, start: 0, len: 0, end: 0, tail: 0, out: 0, children: null_mut(), ages: None, fix: None }
+}
+
+#[cfg(all(test, not(any(radix_loom, radix_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// What every leaf costs beside its tokens and slots, its place in a table and in the order.
+    #[test]
+    fn a_node_and_its_body_take_no_more_than_160_bytes() {
+        assert!(size_of::<Node>() + size_of::<Body<u32, i32>>() <= 160);
+    }
 }

@@ -69,7 +69,7 @@ impl Birth {
             created: node.created.load(Relaxed),
             era: node.era.load(Relaxed),
             priority: node.priority.load(Relaxed),
-            deepest: node.deepest.load(Relaxed),
+            deepest: node.deepest(),
         }
     }
 }
@@ -101,7 +101,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         node.created.store(birth.created, Relaxed);
         node.era.store(birth.era, Relaxed);
         node.priority.store(birth.priority, Relaxed);
-        node.deepest.store(birth.deepest, Relaxed);
+        node.set_deepest(birth.deepest);
         node.word.store(Word::new(body, pins, queued).0, Release);
         self.num_nodes.fetch_add(1, Relaxed);
         id
@@ -294,7 +294,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.bodies.free(body);
             return false;
         }
-        node.deepest.fetch_max(frozen.deepest.load(Relaxed), Relaxed);
+        node.deepen(frozen.deepest());
         self.retire_body(word.body(), Scrap::whole(above.children), guard);
         if fixing {
             self.load(parent, guard);

@@ -259,7 +259,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             return false;
         };
         let body = self.body(word, guard);
-        if word.pins() != 1 || !body.is_leaf() || body.len == 0 || body.end < self.nodes.get(id).deepest.load(Relaxed) {
+        if word.pins() != 1 || !body.is_leaf() || body.len == 0 || body.end < self.nodes.get(id).deepest() {
             return false;
         }
         if !self.same_kind(self.nodes.get(id), body, supply) {
@@ -289,7 +289,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             return false;
         }
         self.nodes.get(id).mark(now, self.inflation(), 0);
-        self.nodes.get(id).deepest.fetch_max(key.len() as u32, Relaxed);
+        self.nodes.get(id).deepen(key.len() as u32);
         last.end = key.len() as u32;
         self.count(0, atoms.len() as isize);
         self.stored(seq, ns, key, at, supply);
