@@ -72,7 +72,6 @@ workload!(
     fails_if_a_pin_takes_any_word: "a pin expects the word it read",
     fails_if_an_eviction_takes_any_word: "an eviction expects the word it judged",
     fails_if_the_lower_half_is_born_without_pins: "a lower half inherits the pins",
-    fails_if_a_pinned_fragment_is_frozen: "what is pinned is not frozen",
     fails_if_a_pinned_owner_is_joined: "what is pinned is not joined",
     fails_if_a_split_forgets_its_branch: "a split sets the fixing bit",
     fails_if_a_merged_node_keeps_its_entry: "a pusher looks at the word again",

@@ -106,6 +106,9 @@ pub(crate) struct Core<A, V> {
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
     roots: AtomicU64,
+    /// Only for the checker's control that counts the era apart from the roots.
+    #[cfg(any(radix_loom, radix_shuttle))]
+    counted_resets: crate::sync::atomic::AtomicU32,
     /// `{ cached 32 | protected 32 }`: one word, so that no reader ever sees more protected than cached.
     counts: AtomicU64,
     clock: AtomicU64,
@@ -202,6 +205,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
+            #[cfg(any(radix_loom, radix_shuttle))]
+            counted_resets: crate::sync::atomic::AtomicU32::new(0),
             counts: AtomicU64::new(0),
             clock: AtomicU64::new(1),
             inflation: AtomicU64::new(0),
@@ -247,6 +252,10 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// The reset that the roots were made by; nodes of another era are on their way out. It changes with the roots, in one
     /// swap, whatever the order in which resets that run side by side get there. The caller holds a guard.
     pub(crate) fn era(&self) -> u32 {
+        #[cfg(any(radix_loom, radix_shuttle))]
+        if crate::sync::broken("the era changes with the roots") {
+            return self.counted_resets.load(SeqCst);
+        }
         self.nodes.get(self.root()).era.load(Relaxed)
     }
     /// Whether a node was detached by a reset.
