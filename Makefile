@@ -6,6 +6,8 @@
 #   make bench   the benchmarks, each with its table
 #   make loom    every race of the protocol under every schedule (loom), two minutes or so
 #   make shuttle whole trees and caches under tens of thousands of schedules (shuttle), a minute or so
+#   make peers-env, make bench-tree, make bench-peers
+#                the tree next to its peers, from Python and in Rust: ratios of one run
 #   make soak    the random tests for long: an hour or so, optimised
 #   make lockfree  one thread stopped for ever before every step of every operation: a minute
 
@@ -16,7 +18,7 @@ PIP := $(PY) -m pip
 # Where cargo puts what it builds; one place for the extension, the tests and the wheel.
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find . -name Cargo.toml -not -path './target/*' -not -path './.venv/*') $(wildcard Cargo.lock)
+RUST_SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*' -not -path '*/benches/*') $(shell find . -name Cargo.toml -not -path '*/target/*' -not -path './.venv*' -not -path '*/benches/*') $(wildcard Cargo.lock)
 # What stands in for the atomics, and where it is built: each changes every crate, so each has a place of its own.
 CHECKED := rust/radix-rs-loom
 IN_CHECKED := --manifest-path $(CHECKED)/Cargo.toml
@@ -25,7 +27,7 @@ SHUTTLE := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle RUSTFLAGS="--cfg radix_s
 
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench soak loom shuttle loom-short lockfree develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench peers-env bench-tree bench-peers soak loom shuttle loom-short lockfree develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
@@ -87,7 +89,27 @@ python-test: $(VENV)/.dev
 	$(PY) -m pytest -m "not lint"
 
 bench: $(VENV)/.dev
-	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) $$file || exit 1; done
+	@for file in $(filter-out benchmarks/tree_python.py,$(wildcard benchmarks/[a-z]*.py)); do echo "== $$file"; $(PY) $$file || exit 1; done
+
+# --- Peers: an environment and a workspace of their own, so that nothing of ours needs them ----------
+
+PEERS_VENV ?= .venv-peers
+PEERS := rust/radix-rs/benches/peers
+# More words for the benchmarks: BENCH="--full --json tree.json".
+BENCH ?=
+
+# Our own package as it is shipped, and each peer from its wheel; who cannot be had is left out and named.
+peers-env: $(VENV)/.dev
+	$(PYTHON) -m venv $(PEERS_VENV)
+	rm -rf $(CARGO_TARGET_DIR)/peers-wheel
+	$(PY) -m maturin build --release --out $(CARGO_TARGET_DIR)/peers-wheel --interpreter $(PEERS_VENV)/bin/python
+	$(PEERS_VENV)/bin/python benchmarks/peers/install.py $(CARGO_TARGET_DIR)/peers-wheel/*.whl
+
+bench-tree:
+	$(PEERS_VENV)/bin/python benchmarks/tree_python.py $(BENCH)
+
+bench-peers:
+	cargo run --release --manifest-path $(PEERS)/Cargo.toml -- $(BENCH)
 
 # --- The environment: stamps, so that a second run starts at once ---------------------------------
 

@@ -1,0 +1,1 @@
+"""Peers of the tree and what it takes to compare with them."""
