@@ -99,10 +99,11 @@ PEERS := rust/radix-rs/benches/peers
 BENCH ?=
 
 # Our own package as it is shipped, and each peer from its wheel; who cannot be had is left out and named.
-peers-env: $(VENV)/.dev
+peers-env:
 	$(PYTHON) -m venv $(PEERS_VENV)
 	rm -rf $(CARGO_TARGET_DIR)/peers-wheel
-	$(PY) -m maturin build --release --out $(CARGO_TARGET_DIR)/peers-wheel --interpreter $(PEERS_VENV)/bin/python
+	$(PEERS_VENV)/bin/python -m pip install --quiet 'maturin>=1.13,<2'
+	$(PEERS_VENV)/bin/python -m maturin build --release --out $(CARGO_TARGET_DIR)/peers-wheel --interpreter $(PEERS_VENV)/bin/python
 	$(PEERS_VENV)/bin/python benchmarks/peers/install.py $(CARGO_TARGET_DIR)/peers-wheel/*.whl
 
 bench-tree:

@@ -126,10 +126,11 @@ fn worst(full: &mut Full, leaves: usize, lines: &mut Vec<Line>) {
         })
         .collect();
     let middle = median(&spent);
+    let at = spent.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(at, _)| at);
     spent.sort_by(f64::total_cmp);
     let worst = spent[spent.len() - 1];
     let high = spent[spent.len() - 1 - spent.len() / 1000];
-    let measure = "worst evict 64 of all touched".to_owned();
+    let measure = format!("worst evict 64, all touched (#{at})");
     let line = Line {
         measure,
         leaves,

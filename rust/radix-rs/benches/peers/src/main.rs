@@ -6,6 +6,7 @@
 mod calls;
 mod evicting;
 mod inputs;
+mod profile;
 mod table;
 mod threads;
 mod trees;
@@ -24,6 +25,20 @@ fn main() -> ExitCode {
         };
         evicting::counted(leaves, num_tokens, calls);
         return ExitCode::SUCCESS;
+    }
+    if let [mode, what] = &words[..]
+        && mode == "profile"
+    {
+        return match profile::run(what) {
+            Some(calls) => {
+                println!("{calls} calls");
+                ExitCode::SUCCESS
+            }
+            None => {
+                eprintln!("profile hit | lock | new | again");
+                ExitCode::FAILURE
+            }
+        };
     }
     let after = |option: &str| words.iter().position(|word| word == option).and_then(|at| words.get(at + 1));
     let rounds = after("--rounds").and_then(|number| number.parse().ok()).unwrap_or(9);
