@@ -489,6 +489,11 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Pushes an entry that the caller owns. Whoever used the node meanwhile and did not find the entry to move has marked it
     /// before; so it is looked at once more.
     pub(crate) fn push(&self, id: u32, mut rank: Rank, guard: &Guard<'_>) {
+        // An entry that is pushed is one that the epochs get some day. Hits move entries and retire nothing else, so if only
+        // bodies counted, hits alone would pile up old entries, and who collects them at last would pay for all of them.
+        if guard.retired(1) {
+            self.collect(guard);
+        }
         let node = self.nodes.get(id);
         loop {
             node.score.store(rank.score, SeqCst);

@@ -192,6 +192,27 @@ fn a_chain_of_many_pieces_becomes_whole_with_each_token_copied_once() {
 }
 
 #[test]
+fn the_order_of_eviction_takes_no_memory_for_uses_that_are_over() {
+    let tree = tree(1);
+    let texts: Vec<[u32; 4]> = (0..100).map(|number| [number, 1, 2, 3]).collect();
+    for (number, text) in texts.iter().enumerate() {
+        insert(&tree, text, 4 * number as i32);
+    }
+    let round = || {
+        for text in &texts {
+            tree.touch(&text[..], &ns());
+            tree.lock_prefix(&text[..], &ns()).unwrap().release();
+        }
+    };
+    round();
+    let before = tree.size_bytes();
+    (0..500).for_each(|_| round());
+    let now = tree.size_bytes();
+    assert!(now <= 2 * before, "{before} bytes became {now} without a token more");
+    tree.check().unwrap();
+}
+
+#[test]
 fn the_memory_of_a_large_edge_goes_once_less_than_half_of_it_is_used() {
     const LENGTH: usize = 1 << 18;
     let tree = tree(1);
