@@ -9,6 +9,7 @@
 #   make peers-env, make bench-tree, make bench-peers
 #                the tree next to its peers, from Python and in Rust: ratios of one run
 #   make soak    the random tests for long: an hour or so, optimised
+#   make tsan, make asan  tests of many threads under a sanitizer, and the extension in Python: some minutes
 #   make lockfree  one thread stopped for ever before every step of every operation: a minute
 
 PYTHON ?= python3
@@ -27,7 +28,7 @@ SHUTTLE := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle RUSTFLAGS="--cfg radix_s
 
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench peers-env bench-tree bench-peers soak loom shuttle loom-short lockfree develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench peers-env bench-tree bench-peers soak loom shuttle loom-short lockfree tsan asan develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
@@ -49,7 +50,7 @@ rust-lint:
 
 rust-test:
 	cargo test -p radix-rs
-	$(MAKE) lockfree PAUSE_EVERY=7
+	$(MAKE) lockfree PAUSE_EVERY=4
 	RUSTDOCFLAGS="-D warnings" cargo doc -p radix-rs --no-deps
 
 # A build of its own, with a pause point before every access to an atomic.
@@ -68,6 +69,12 @@ shuttle:
 loom-short:
 	$(LOOM) LOOM_MAX_PREEMPTIONS=1 cargo test $(IN_CHECKED) --test loom
 	$(SHUTTLE) RADIX_SCHEDULES=0.1 cargo test $(IN_CHECKED) --test shuttle
+
+tsan: $(VENV)/.dev
+	PY=$(PY) tools/sanitize thread
+
+asan: $(VENV)/.dev
+	PY=$(PY) tools/sanitize address
 
 soak: $(VENV)/.dev
 	PROPTEST_CASES=200000 STRESS_ROUNDS=200 cargo test --release -p radix-rs
