@@ -56,7 +56,7 @@ rust-test:
 # A build of its own, with a pause point before every access to an atomic.
 PAUSE_EVERY ?= 1
 lockfree:
-	RUSTFLAGS="--cfg radix_pause" PAUSE_EVERY=$(PAUSE_EVERY) cargo test -p radix-rs --test lockfree \
+	RUSTFLAGS="--cfg radix_pause" PAUSE_EVERY=$(PAUSE_EVERY) cargo test -p radix-rs --test lockfree --test linear \
 		--target-dir $(CARGO_TARGET_DIR)/pause
 
 loom:
