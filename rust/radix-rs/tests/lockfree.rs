@@ -24,7 +24,7 @@ const WORKERS: u64 = 2;
 
 /// Slots that one stopped thread may keep from everybody else: the longest path of the workload (that of the leaf it is
 /// about to queue, with all above it) and what its own requests and its own call have in hand.
-const KEPT_SLOTS: usize = 16 * PAGE;
+const KEPT_SLOTS: usize = 24 * PAGE;
 /// Objects that an operation of somebody else retires at most, on average. They wait while the stopped thread may look.
 const KEPT_PER_OPERATION: usize = 8;
 
@@ -140,6 +140,7 @@ fn audit(world: &World) -> usize {
 /// The thread went on, everything was released: exact again.
 fn at_rest(world: &World) {
     let cache = &world.cache;
+    assert_eq!(cache.tree().pinned_tokens(), 0); // lets go what is due
     cache.check().unwrap();
     let stats = cache.stats();
     let gone = (stats.protected_tokens, stats.held_tokens, stats.waiting_tokens, stats.num_sequences);

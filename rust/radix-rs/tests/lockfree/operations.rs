@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use radix_rs::Sequence;
+use radix_rs::{NewPrompt, Pin, RadixTree, Sequence, TreeConfig};
 
 use crate::work::{World, pages};
 
@@ -87,6 +87,20 @@ struct Duplicates {
 impl Drop for Duplicates {
     fn drop(&mut self) {
         self.world.cache.pool().free(&self.slots).unwrap();
+    }
+}
+
+const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// A pin that ends when it is dropped.
+struct Pinned {
+    pin: Pin,
+    world: Arc<World>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.world.cache.tree().unpin(&self.pin);
     }
 }
 
@@ -395,6 +409,104 @@ pub const OPERATIONS: &[Operation] = &[
             cached(&world, &[7, 8, 7]);
             cached(&world, &[7, 7]);
             work(move || world.cache.tree().nodes().len())
+        },
+    },
+    Operation {
+        name: "match of many",
+        least: 20,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7]);
+            cached(&world, &[7, 7]);
+            work(move || {
+                let texts = [text(&[7, 8, 7]), text(&[7, 8, 8]), text(&[7, 7])];
+                let prompts: Vec<_> = texts.iter().map(|text| (text, &world.names[0])).collect();
+                world.cache.tree().match_many(&prompts).len()
+            })
+        },
+    },
+    Operation {
+        name: "insert of many",
+        least: 60,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7, 7]);
+            let texts = [text(&[7, 8, 8]), text(&[7, 8, 7, 7]), text(&[7, 8, 8, 8])];
+            let slots = texts.each_ref().map(|text| world.filled(text, 0).unwrap());
+            work(move || {
+                let namespace = &world.names[0];
+                let prompts: Vec<NewPrompt<'_, Vec<u32>>> = texts
+                    .iter()
+                    .zip(&slots)
+                    .map(|(tokens, values)| NewPrompt { tokens, values, namespace, priority: 0 })
+                    .collect();
+                let done = world.cache.tree().insert_many(&prompts).unwrap();
+                let again =
+                    done.iter().zip(&slots).flat_map(|(done, slots)| slots[..done.cached_len].to_vec()).collect();
+                Duplicates { slots: again, world: world.clone() }
+            })
+        },
+    },
+    Operation {
+        name: "pin",
+        least: 30,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7, 7]);
+            work(move || {
+                let pin = world.cache.tree().pin(&text(&[7, 8]), &world.names[0], HOUR, usize::MAX).unwrap();
+                Pinned { pin, world }
+            })
+        },
+    },
+    Operation {
+        name: "pin beyond the budget",
+        least: 40,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7, 7]);
+            work(move || world.cache.tree().pin(&text(&[7, 8]), &world.names[0], HOUR, 1).is_err())
+        },
+    },
+    Operation {
+        name: "unlock by the end of a pin",
+        least: 30,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7, 7]);
+            let pin = world.cache.tree().pin(&text(&[7, 8]), &world.names[0], HOUR, usize::MAX).unwrap();
+            work(move || world.cache.tree().unpin(&pin))
+        },
+    },
+    Operation {
+        name: "evict that ends a pin",
+        least: 60,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7, 7]);
+            let none = std::time::Duration::ZERO;
+            world.cache.tree().pin(&text(&[7, 8]), &world.names[0], none, usize::MAX).unwrap();
+            evict(world, 4, false)
+        },
+    },
+    Operation {
+        name: "snapshot",
+        least: 20,
+        prepare: |world| {
+            cached(&world, &[7, 8, 7]);
+            cached(&world, &[7, 7]);
+            work(move || world.cache.tree().snapshot(&mut Vec::new()).is_ok())
+        },
+    },
+    Operation {
+        name: "restore",
+        least: 40,
+        prepare: |world| {
+            let tokens = text(&[7, 8, 7]);
+            let slots = world.filled(&tokens, 0).unwrap();
+            let other: RadixTree = RadixTree::new(TreeConfig { page_size: PAGE, ..Default::default() }).unwrap();
+            other.insert(&tokens, &slots, &world.names[0]).unwrap();
+            let mut bytes = Vec::new();
+            other.snapshot(&mut bytes).unwrap();
+            work(move || {
+                // Refused if the others have cached something meanwhile.
+                let slots = world.cache.tree().restore(&mut &bytes[..]).unwrap_or(slots);
+                Duplicates { slots, world }
+            })
         },
     },
     Operation {

@@ -3,8 +3,9 @@
 #![allow(dead_code)] // every test crate uses its own part
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
-use radix_rs::{CacheConfig, Fence, Handle, Lease, Match, Namespace, PrefixCache, Sequence};
+use radix_rs::{CacheConfig, Fence, Handle, Lease, Match, Namespace, NewPrompt, PrefixCache, Sequence};
 
 /// xorshift64*: reproducible per thread, no dependency.
 pub struct Random(u64);
@@ -325,7 +326,32 @@ impl<'a> Worker<'a> {
         let (tree, pool) = (world.cache.tree(), world.cache.pool());
         let (tokens, space) = (self.random.text(page, 8), self.random.below(4) / 3);
         let ns = &world.names[space];
-        match self.random.below(12) {
+        match self.random.below(14) {
+            12 => {
+                let ttl = Duration::from_secs(3600 * self.random.below(2) as u64);
+                if let Ok(pin) = tree.pin(&tokens, ns, ttl, world.num_slots() / 4) {
+                    assert!(pin.length() <= tokens.len());
+                    tree.unpin(&pin); // or it was due, or a reset ended it
+                }
+            }
+            13 => {
+                let whole = tokens.len() / page * page;
+                let texts = [tokens[..whole].to_vec(), tokens[..whole / 2 / page * page].to_vec()];
+                let slots = texts.each_ref().map(|text| world.filled(text, space));
+                if let [Some(first), Some(second)] = &slots {
+                    let prompt = |tokens, values| NewPrompt { tokens, values, namespace: ns, priority: 0 };
+                    let prompts = [prompt(&texts[0][..], first), prompt(&texts[1][..], second)];
+                    for (done, slots) in tree.insert_many(&prompts).unwrap().iter().zip([first, second]) {
+                        pool.free(&slots[..done.cached_len]).unwrap();
+                    }
+                    for found in tree.match_many(&texts.each_ref().map(|text| (text, ns))) {
+                        world.expect_match(&found, &tokens);
+                    }
+                    self.done.inserted += 2;
+                } else {
+                    slots.into_iter().flatten().for_each(|slots| pool.free(&slots).unwrap());
+                }
+            }
             0..=2 => {
                 let whole = tokens.len() / page * page;
                 let Some(slots) = world.filled(&tokens[..whole], space) else {
