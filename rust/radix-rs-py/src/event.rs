@@ -1,4 +1,4 @@
-//! What a tree tells: stored, removed, cleared.
+//! What a tree tells: stored, removed, dropped, cleared.
 
 use std::sync::Arc;
 
@@ -61,13 +61,13 @@ impl EventLog {
 pub(crate) struct Event {
     /// Order of the event among those of its tree. Numbers may have gaps.
     seq: u64,
-    /// "stored", "removed" or "cleared" (everything stored before is gone).
+    /// "stored", "removed", "dropped" (everything stored before in its namespace is gone) or "cleared" (everything is).
     kind: &'static str,
     /// The encoded namespace, None for the default one: a part is b"s" (str), b"b" (bytes) or b"i" (int), its length in 8
     /// bytes and its value (UTF-8; int: 16 bytes), little-endian; b"q" goes before a pair's two parts, b"p" before several
     /// pairs'.
     namespace: Option<Py<PyBytes>>,
-    /// Token ids of the whole path, uint32 or uint64 ``[num_tokens]``; empty for "cleared".
+    /// Token ids of the whole path, uint32 or uint64 ``[num_tokens]``; empty for "dropped" and "cleared".
     tokens: Py<PyAny>,
     /// Where the stored or removed part of ``tokens`` starts.
     start: usize,
@@ -82,6 +82,7 @@ impl Event {
             kind: match event.kind {
                 EventKind::Stored => "stored",
                 EventKind::Removed => "removed",
+                EventKind::Dropped => "dropped",
                 EventKind::Cleared => "cleared",
             },
             namespace: event.namespace.as_bytes().map(|bytes| PyBytes::new(py, bytes).unbind()),

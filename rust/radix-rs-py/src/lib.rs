@@ -16,6 +16,7 @@ mod found;
 mod input;
 mod many;
 mod namespace;
+mod namespaces;
 mod output;
 mod pin;
 mod policy;

@@ -1,4 +1,4 @@
-//! What a tree tells an index elsewhere: stored, removed, cleared.
+//! What a tree tells an index elsewhere: stored, removed, dropped, cleared.
 
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
@@ -45,6 +45,13 @@ pub enum Event<'a, A, V> {
         /// Values of the removed part.
         values: &'a [V],
     },
+    /// Everything that was stored in one namespace with a smaller number is gone for readers.
+    Dropped {
+        /// Order of the event.
+        seq: u64,
+        /// Bytes of the namespace.
+        namespace: &'a [u8],
+    },
     /// Everything that was stored with a smaller number is gone for readers.
     Cleared {
         /// Order of the event.
@@ -61,7 +68,7 @@ pub struct LoggedEvent<A, V> {
     pub kind: EventKind,
     /// The namespace.
     pub namespace: Namespace,
-    /// The whole path; empty for `Cleared`.
+    /// The whole path; empty for `Dropped` and `Cleared`.
     pub tokens: Vec<A>,
     /// Where the stored or removed part starts, in atoms.
     pub start: usize,
@@ -76,6 +83,8 @@ pub enum EventKind {
     Stored,
     /// See [`Event::Removed`].
     Removed,
+    /// See [`Event::Dropped`].
+    Dropped,
     /// See [`Event::Cleared`].
     Cleared,
 }
@@ -157,6 +166,7 @@ impl<A: Copy + Send + Sync, V: Copy + Send + Sync> EventSink<A, V> for EventLog<
             Event::Removed { seq, namespace, tokens, start, values } => {
                 own(EventKind::Removed, seq, namespace, tokens, start, values)
             }
+            Event::Dropped { seq, namespace } => own(EventKind::Dropped, seq, Some(namespace), &[], 0, &[]),
             Event::Cleared { seq } => own(EventKind::Cleared, seq, None, &[], 0, &[]),
         };
         let link = Box::into_raw(Box::new(Link { event, next: self.head.load(Relaxed) }));

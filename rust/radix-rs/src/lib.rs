@@ -51,6 +51,7 @@ mod protocol;
 mod row;
 mod sequence;
 mod slots;
+mod space;
 mod stats;
 mod sync;
 mod tree;
@@ -69,6 +70,6 @@ pub use sequence::Sequence;
 pub use slots::SlotPool;
 pub use stats::{CacheStats, OwnedSlots, TreeStats};
 pub use tree::{
-    Clock, Handle, Inserted, Lease, Match, NewPrompt, NodeInfo, Nodes, Pin, RadixTree, Segment, SnapshotValue,
-    TreeConfig,
+    Clock, Handle, Inserted, Lease, Match, NamespaceStats, NewPrompt, NodeInfo, Nodes, Pin, RadixTree, Segment,
+    SnapshotValue, TreeConfig,
 };

@@ -2,6 +2,8 @@
 
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
 use std::ptr::null_mut;
 
 use crate::arena::Item;
@@ -97,6 +99,8 @@ pub(crate) struct Node {
     pub(crate) generation: AtomicU32,
     /// The reset that the node was born after.
     pub(crate) era: AtomicU32,
+    /// The record of its namespace; 0 for the default one. Final.
+    pub(crate) space: AtomicU32,
     /// Uses of the whole edge; parts of it may have more, see [`Ages`].
     pub(crate) hits: AtomicU32,
     pub(crate) priority: AtomicI32,
@@ -171,6 +175,7 @@ unsafe impl Item for Node {
             key: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             era: AtomicU32::new(0),
+            space: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             priority: AtomicI32::new(0),
             deepest: AtomicU32::new(0),
@@ -257,12 +262,47 @@ pub(crate) struct Part {
 /// Thin, since few edges have any.
 pub(crate) type Ages = Box<Box<[Part]>>;
 
-/// What the branch below a node has to be told, see `protocol::help`.
+/// What put other nodes where a branch still names an old one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fix {
     Split,
     Join,
     Rehang,
+}
+
+/// What the branch below a node has to be told, see `protocol::help`: `branch` goes from one owner to another. Ids leave
+/// their top bit free; there the kind is.
+#[derive(Clone, Copy)]
+pub(crate) struct Repair {
+    branch: NonZeroU32,
+    from: u32,
+    to: u32,
+}
+
+const KIND: u32 = 1 << 31;
+
+impl Repair {
+    /// `None` if there is no branch to be told.
+    pub(crate) fn new(fix: Fix, branch: u32, from: u32, to: u32) -> Option<Self> {
+        let mark = |id: u32, kind: Fix| if fix == kind { id | KIND } else { id };
+        Some(Repair { branch: NonZeroU32::new(branch)?, from: mark(from, Fix::Join), to: mark(to, Fix::Rehang) })
+    }
+    pub(crate) fn fix(self) -> Fix {
+        match (self.from & KIND != 0, self.to & KIND != 0) {
+            (true, _) => Fix::Join,
+            (_, true) => Fix::Rehang,
+            _ => Fix::Split,
+        }
+    }
+    pub(crate) fn branch(self) -> u32 {
+        self.branch.get()
+    }
+    pub(crate) fn from(self) -> u32 {
+        self.from & !KIND
+    }
+    pub(crate) fn to(self) -> u32 {
+        self.to & !KIND
+    }
 }
 
 /// The immutable content of a node. A change makes a new body; only the word says which one counts.
@@ -278,7 +318,7 @@ pub(crate) struct BodyData<A, V> {
     pub(crate) out: u32,
     pub(crate) children: *mut Page,
     pub(crate) ages: Option<Ages>,
-    pub(crate) fix: Option<(Fix, u32, u32, u32)>,
+    pub(crate) fix: Option<Repair>,
 }
 
 impl<A: Copy, V: Copy> BodyData<A, V> {
@@ -358,7 +398,7 @@ impl Part {
 
 /// A [`BodyData`] in its arena slot.
 pub(crate) struct Body<A, V> {
-    data: UnsafeCell<Option<BodyData<A, V>>>,
+    data: UnsafeCell<MaybeUninit<BodyData<A, V>>>,
     /// What its successor no longer shares, written once by the thread that replaced it.
     scrap: UnsafeCell<Option<Scrap>>,
     link: AtomicU32,
@@ -372,7 +412,7 @@ impl<A, V> Body<A, V> {
         // The slot may be zeroed memory, for which `None` is not promised: nothing is dropped here.
         // SAFETY: by contract nobody else looks.
         unsafe {
-            self.data.with_mut(|cell| cell.write(Some(data)));
+            self.data.with_mut(|cell| cell.write(MaybeUninit::new(data)));
             self.scrap.with_mut(|cell| cell.write(None));
         }
         self.filled.store(true, Release);
@@ -382,8 +422,9 @@ impl<A, V> Body<A, V> {
     /// The id was read from a word under a guard that is still held.
     #[inline]
     pub(crate) unsafe fn data(&self) -> &BodyData<A, V> {
+        debug_assert!(self.filled.load(Relaxed), "a published body is filled");
         // SAFETY: filled before it was published, changed only after no guard can reach it.
-        unsafe { self.data.with(|cell| (*cell).as_ref()).expect("a published body is filled") }
+        self.data.with(|cell| unsafe { (*cell).assume_init_ref() })
     }
 
     /// # Safety
@@ -399,7 +440,7 @@ unsafe impl<A, V> Item for Body<A, V> {
     #[cfg(any(radix_loom, radix_shuttle))]
     fn vacant() -> Self {
         Body {
-            data: UnsafeCell::new(None),
+            data: UnsafeCell::new(MaybeUninit::uninit()),
             scrap: UnsafeCell::new(None),
             link: AtomicU32::new(0),
             filled: AtomicBool::new(false),
@@ -414,7 +455,7 @@ unsafe impl<A, V> Item for Body<A, V> {
         }
         // SAFETY: by contract nobody looks; filled means both cells were written.
         unsafe {
-            drop(self.data.with_mut(|cell| (*cell).take()));
+            self.data.with_mut(|cell| (*cell).assume_init_drop());
             self.scrap.with_mut(|cell| (*cell).take()).map_or(0, |scrap| scrap.free())
         }
     }

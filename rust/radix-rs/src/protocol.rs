@@ -43,7 +43,7 @@ use crate::children::{self, Change, Children, Page, Scrap};
 use crate::epoch::Guard;
 use crate::evictable::{Candidate, Rank};
 use crate::key::{Atom, Value};
-use crate::node::{BodyData, DEAD, Fix, Node, Part, Usage, Word};
+use crate::node::{BodyData, DEAD, Fix, Node, Part, Repair, Usage, Word};
 use crate::policy::PageUse;
 use crate::sync::broken;
 use crate::tree::Core;
@@ -55,6 +55,7 @@ pub(crate) struct Birth {
     pub(crate) usage: Usage,
     pub(crate) created: u64,
     pub(crate) era: u32,
+    pub(crate) space: u32,
     pub(crate) priority: i32,
     pub(crate) deepest: u32,
 }
@@ -68,6 +69,7 @@ impl Birth {
             usage,
             created: node.created.load(Relaxed),
             era: node.era.load(Relaxed),
+            space: node.space.load(Relaxed),
             priority: node.priority.load(Relaxed),
             deepest: node.deepest(),
         }
@@ -100,10 +102,14 @@ impl<A: Atom, V: Value> Core<A, V> {
         node.hits.store(birth.usage.hits, Relaxed);
         node.created.store(birth.created, Relaxed);
         node.era.store(birth.era, Relaxed);
+        node.space.store(birth.space, Relaxed);
         node.priority.store(birth.priority, Relaxed);
         node.set_deepest(birth.deepest);
         node.word.store(Word::new(body, pins, queued).0, Release);
         self.num_nodes.fetch_add(1, Relaxed);
+        if birth.space != 0 {
+            self.records.get(birth.space).num_nodes.fetch_add(1, Relaxed);
+        }
         id
     }
 
@@ -118,6 +124,15 @@ impl<A: Atom, V: Value> Core<A, V> {
         let word = Word(self.nodes.get(id).word.swap(DEAD.0, SeqCst));
         self.retire_body(word.body(), None, guard);
         self.retire_node(id, guard);
+    }
+
+    fn uncount_node(&self, id: u32) -> u32 {
+        self.num_nodes.fetch_sub(1, Relaxed);
+        let space = self.nodes.get(id).space.load(Relaxed);
+        if space != 0 {
+            self.records.get(space).num_nodes.fetch_sub(1, Relaxed);
+        }
+        space
     }
 
     /// Hands a replaced body to the epochs, with what its successor does not share.
@@ -143,6 +158,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.meter.fetch_sub(self.bodies.collect(list), Relaxed);
             self.nodes.collect(list);
             self.branches.collect(list);
+            self.records.collect(list);
             self.index.collect(list);
             self.pins.collect(list);
         }
@@ -157,12 +173,15 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     pub(crate) fn retire_node(&self, id: u32, guard: &Guard<'_>) {
         if self.nodes.get(id).retire_once() {
+            let space = self.uncount_node(id);
+            if space != 0 && self.records.get(space).node.load(Relaxed) == id {
+                self.records.retire(space, guard);
+            }
             if broken("nodes wait for the epochs") {
                 self.nodes.free(id);
             } else {
                 self.nodes.retire(id, guard);
             }
-            self.num_nodes.fetch_sub(1, Relaxed);
         }
     }
 
@@ -187,7 +206,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Tells the branch who ends there now, then clears the bit.
     fn help(&self, id: u32, word: Word, guard: &Guard<'_>) {
         let node = self.nodes.get(id);
-        let (fix, branch, from, to) = self.body(word, guard).fix.expect("a fixing word has something to fix");
+        let repair = self.body(word, guard).fix.expect("a fixing word has something to fix");
+        let (fix, branch, from, to) = (repair.fix(), repair.branch(), repair.from(), repair.to());
         let branch = self.branches.get(branch);
         let (owner, cell) = branch.owner();
         if node.load() != word && !broken("a helper reads the word after the owner") {
@@ -284,7 +304,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         data.children = below.children;
         data.tail = below.tail;
         data.out = below.out;
-        data.fix = (below.out != 0).then_some((Fix::Join, below.out, id, parent));
+        data.fix = Repair::new(Fix::Join, below.out, id, parent);
         let fixing = data.fix.is_some();
         let leaf = below.is_leaf();
         let body = self.new_body(data);
@@ -326,7 +346,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let mut data = above.again();
         data.children = change.new;
         data.tail = if above.tail == id { fresh } else { above.tail };
-        data.fix = fixing.then_some((Fix::Rehang, below.out, id, fresh));
+        data.fix = Repair::new(Fix::Rehang, below.out, id, fresh);
         let body = self.new_body(data);
         if !self.nodes.get(parent).swap(word, word.with_body(body).with_fixing(fixing)) {
             self.bodies.free(body);
@@ -378,18 +398,28 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
     }
 
-    /// Takes an evicted node out of its parent; an emptied parent becomes a candidate in the same swap.
+    /// Takes an evicted node out of its parent and retires it.
     pub(crate) fn unlink(&self, id: u32, last_use: u64, guard: &Guard<'_>) {
+        let root = self.nodes.get(id).anchor.load(Relaxed) == 0;
+        // A namespace that was dropped may be out of the table long since.
+        if root || self.detach(id, last_use, guard) || self.is_dropped_space(id) {
+            self.retire_node(id, guard);
+        }
+    }
+
+    pub(crate) fn is_dropped_space(&self, id: u32) -> bool {
+        let space = self.nodes.get(id).space.load(Relaxed);
+        self.is_dropped(id) && self.records.get(space).node.load(Relaxed) == id
+    }
+
+    /// Takes a node out of its parent; whether it was there. An emptied parent becomes a candidate in the same swap.
+    pub(crate) fn detach(&self, id: u32, last_use: u64, guard: &Guard<'_>) -> bool {
         let node = self.nodes.get(id);
         let (anchor, key) = (node.anchor.load(Relaxed), node.key.load(Relaxed));
-        if anchor == 0 {
-            self.retire_node(id, guard);
-            return;
-        }
         loop {
-            let Some((parent, word)) = self.locate(anchor, guard) else { return };
+            let Some((parent, word)) = self.locate(anchor, guard) else { return false };
             let body = self.body(word, guard);
-            let Some(change) = body.children().and_then(|c| c.replace(key, id, None)) else { return };
+            let Some(change) = body.children().and_then(|c| c.replace(key, id, None)) else { return false };
             let above = self.nodes.get(parent);
             let empty = change.new.is_null() && !broken("an emptied parent is queued");
             let queue = empty && word.pins() == 0 && !self.is_root(parent);
@@ -404,7 +434,6 @@ impl<A: Atom, V: Value> Core<A, V> {
                 continue;
             }
             self.retire_body(word.body(), self.settle(TableChange::Changed(change)), guard);
-            self.retire_node(id, guard);
             above.stamp.fetch_max(last_use, SeqCst);
             if queue {
                 self.enqueue(parent, !word.queued(), guard);
@@ -414,7 +443,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             if left == 1 && !broken("a last sibling is joined") {
                 self.try_merge(parent, guard);
             }
-            return;
+            return true;
         }
     }
 

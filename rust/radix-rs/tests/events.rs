@@ -41,6 +41,7 @@ impl Follower {
                     assert_eq!(orphan, None, "a parent removed before its child");
                 }
                 EventKind::Cleared => self.slots.clear(),
+                EventKind::Dropped => self.slots.retain(|(ns, _), _| *ns != event.namespace),
             }
         }
     }

@@ -127,7 +127,24 @@ impl<A: Atom, V: Value> Core<A, V> {
         ensure!(entries.is_empty(), "the index names nodes that are gone: {:?}", entries.keys());
         for &(id, _) in &live {
             let root = self.nodes.get(id).anchor.load(Relaxed) == 0;
+            // what was dropped stands alone and lives for its leases
+            let root = root || self.is_dropped_space(id);
             ensure!(root || parents.contains_key(&id), "node {id} is live, but nothing links to it");
+        }
+        for record in 1..self.records.bound() {
+            let own = live.iter().filter(|&&(id, _)| self.nodes.get(id).space.load(Relaxed) == record);
+            let (mut num_nodes, mut cached, mut protected) = (0, 0, 0);
+            for &(_, word) in own {
+                let len = u64::from(self.body(word, &guard).len);
+                (num_nodes, cached) = (num_nodes + 1, cached + len);
+                protected += if word.pins() > 0 { len } else { 0 };
+            }
+            let space = self.records.get(record);
+            let counted = (space.num_nodes.load(Relaxed), space.counts.load(Acquire));
+            ensure!(
+                counted == (num_nodes, cached << 32 | protected),
+                "namespace {record} counts {counted:?}, its nodes {num_nodes} with {cached} and {protected}"
+            );
         }
         let counts = self.counts();
         ensure!(counts == (cached, protected), "counters say {counts:?}, the nodes {:?}", (cached, protected));

@@ -89,8 +89,10 @@ impl<A: Atom, V: Value> Core<A, V> {
             let most = (body.end - from) as usize;
             let take = if whole { most } else { want.min(most).next_multiple_of(self.page()) };
             let keep = body.len as usize - take;
-            let path = if self.has_events() { self.path_of(id, body, guard) } else { None };
-            if path.is_none() && self.has_events() {
+            // of what is left over nobody is told, and its way up may be gone
+            let told = self.has_events() && !self.is_left_over(id);
+            let path = if told { self.path_of(id, body, guard) } else { None };
+            if path.is_none() && told {
                 continue; // an ancestor was joined to its own meanwhile
             }
             let seq = self.next_event();
@@ -100,7 +102,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 continue;
             }
             out.extend_from_slice(&body.values()[keep..]);
-            self.count(-(take as isize), 0);
+            self.count_in(id, -(take as isize), 0);
             if let Some((tokens, space)) = path
                 && !self.is_left_over(id)
                 && take > 0

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::key::{Atom, Value};
 use crate::namespace::Namespace;
-use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Usage, empty};
+use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Repair, Usage, empty};
 use crate::protocol::{Birth, TableChange};
 use crate::sync::broken;
 
@@ -42,7 +42,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         at: usize,
         anchor: u32,
         pins: u32,
-        era: u32,
+        above: &Node,
         now: u64,
         supply: &Supply<'_, V>,
     ) -> Sprout {
@@ -56,7 +56,8 @@ impl<A: Atom, V: Value> Core<A, V> {
             key: page_key,
             usage: Usage { stamp: now, base: self.inflation(), hits: 1 },
             created: supply.born.unwrap_or(now),
-            era,
+            era: above.era.load(Relaxed),
+            space: above.space.load(Relaxed),
             priority: supply.priority,
             deepest: key.len() as u32,
         };
@@ -64,9 +65,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         Sprout { node, key: page_key, len: atoms.len() }
     }
 
-    fn stored(&self, seq: u64, ns: &Namespace, key: &[A], start: usize, supply: &Supply<'_, V>) {
+    fn stored(&self, id: u32, seq: u64, ns: &Namespace, key: &[A], start: usize, supply: &Supply<'_, V>) {
         self.inserted.fetch_add(key.len() - start, Relaxed);
-        if self.has_events() {
+        if self.has_events() && !self.is_left_over(id) {
             let values = &supply.values[start - supply.base..];
             self.emit(Event::Stored { seq, namespace: ns.as_bytes(), tokens: key, start, values });
         }
@@ -91,8 +92,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let owner = self.nodes.get(node);
         let body = self.body(word, guard);
         let branch = if body.out != 0 { body.out } else { self.new_branch(node) };
-        let era = owner.era.load(Relaxed);
-        let leaf = self.sprout(key, at, branch, pins, era, now, supply);
+        let leaf = self.sprout(key, at, branch, pins, owner, now, supply);
         let change = self.with_child(body, leaf.key, leaf.node, dead);
         let mut data = body.again();
         data.children = change.table();
@@ -101,7 +101,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             data.tail = 0;
         }
         let new_body = self.new_body(data);
-        self.count(leaf.len as isize, 0);
+        self.count_in(node, leaf.len as isize, 0);
         let seq = self.next_event();
         let old = if broken("a leaf is attached to the word it was made for") { owner.load() } else { word };
         if owner.swap(old, old.with_body(new_body)) {
@@ -109,13 +109,13 @@ impl<A: Atom, V: Value> Core<A, V> {
             if let Some(old) = dead {
                 self.retire_node(old, guard);
             }
-            self.stored(seq, ns, key, at, supply);
+            self.stored(node, seq, ns, key, at, supply);
             if pins == 0 {
                 self.enqueue(leaf.node, true, guard);
             }
             return Some(leaf.node);
         }
-        self.count(if broken("a loser takes its count back") { 0 } else { -(leaf.len as isize) }, 0);
+        self.count_in(node, if broken("a loser takes its count back") { 0 } else { -(leaf.len as isize) }, 0);
         self.bodies.free(new_body);
         change.discard();
         self.discard_node(leaf.node, guard);
@@ -162,8 +162,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let low = self.new_node(&birth, self.new_body(low), pins, queued);
         let leaf = rest.map(|(key, supply)| {
             let pins = u32::from(pin);
-            let era = node.era.load(Relaxed);
-            self.sprout(key, at + common, branch, pins, era, now, supply)
+            self.sprout(key, at + common, branch, pins, node, now, supply)
         });
         let low_entry = Entry { key: low_key, node: low };
         let table = match &leaf {
@@ -182,19 +181,19 @@ impl<A: Atom, V: Value> Core<A, V> {
             out: branch,
             children: table,
             ages: None,
-            fix: fixing.then_some((Fix::Split, body.out, id, low)),
+            fix: if fixing { Repair::new(Fix::Split, body.out, id, low) } else { None },
         };
         self.set_parts(&mut up, above, own);
         let up = self.new_body(up);
         let grown = leaf.as_ref().map_or(0, |l| l.len) as isize;
-        self.count(grown, 0);
+        self.count_in(id, grown, 0);
         let seq = self.next_event();
         let mut new = word.with_body(up).with_fixing(fixing);
         if pin {
             new = new.pinned();
         }
         if !node.swap(word, new) {
-            self.count(-grown, 0);
+            self.count_in(id, -grown, 0);
             self.bodies.free(up);
             // SAFETY: never published.
             unsafe { Children::free_all(table) };
@@ -211,7 +210,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         self.retire_body(word.body(), self.settle(TableChange::First(table)), guard);
         if pin && word.pins() == 0 {
-            self.count(0, common as isize);
+            self.count_in(id, 0, common as isize);
         }
         if queued {
             self.enqueue(low, true, guard);
@@ -220,7 +219,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             self.load(id, guard);
         }
         if let Some((key, supply)) = rest {
-            self.stored(seq, ns, key, at + common, supply);
+            self.stored(id, seq, ns, key, at + common, supply);
         }
         let leaf = leaf.map(|leaf| leaf.node);
         if let Some(leaf) = leaf
@@ -281,18 +280,18 @@ impl<A: Atom, V: Value> Core<A, V> {
             data.start = 0;
         }
         let new_body = self.new_body(data);
-        self.count(atoms.len() as isize, 0);
+        self.count_in(id, atoms.len() as isize, 0);
         let seq = self.next_event();
         if !self.nodes.get(id).swap(word, word.with_body(new_body)) {
-            self.count(-(atoms.len() as isize), 0);
+            self.count_in(id, -(atoms.len() as isize), 0);
             self.bodies.free(new_body);
             return false;
         }
         self.nodes.get(id).mark(now, self.inflation(), 0);
         self.nodes.get(id).deepen(key.len() as u32);
         last.end = key.len() as u32;
-        self.count(0, atoms.len() as isize);
-        self.stored(seq, ns, key, at, supply);
+        self.count_in(id, 0, atoms.len() as isize);
+        self.stored(id, seq, ns, key, at, supply);
         self.retire_body(word.body(), None, guard);
         self.retire_branch(body.out, guard);
         true

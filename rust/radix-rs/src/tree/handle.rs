@@ -98,7 +98,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 id = handle.node;
                 continue;
             }
-            if word.dead() {
+            if word.dead() || self.is_dropped(id) {
                 return Err(stale);
             }
             let body = self.body(word, guard);
@@ -148,7 +148,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                 // A parent that is pinned keeps its live children; the first one hangs from a root.
                 if node.swap(word, word.pinned()) {
                     if word.pins() == 0 {
-                        self.count(0, body.len as isize);
+                        self.count_in(id, 0, body.len as isize);
                     }
                     break Some(body.end);
                 }

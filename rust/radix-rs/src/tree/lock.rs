@@ -78,7 +78,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                         return Ok(at);
                     }
                     if let Some(leaf) = self.attach(node, word, dead, key, at, 1, now, supply, ns, guard) {
-                        self.count(0, (upto - at) as isize);
+                        self.count_in(leaf, 0, (upto - at) as isize);
                         path.push(Held { node: leaf, end: upto as u32 });
                         return Ok(at);
                     }
@@ -94,7 +94,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                         at += found.common;
                         path.push(Held { node: found.node, end: at as u32 });
                         if found.word.pins() == 0 {
-                            self.count(0, found.common as isize);
+                            self.count_in(found.node, 0, found.common as isize);
                         }
                         if let Some(seen) = seen.as_deref_mut() {
                             seen.extend(Segment::of(self.body(found.word, guard), 0, found.common));
@@ -114,7 +114,7 @@ impl<A: Atom, V: Value> Core<A, V> {
                             seen.extend(Segment::of(self.body(found.word, guard), 0, found.common));
                         }
                         if let Some(leaf) = leaf {
-                            self.count(0, (upto - stop) as isize);
+                            self.count_in(leaf, 0, (upto - stop) as isize);
                             path.push(Held { node: leaf, end: upto as u32 });
                         }
                         return Ok(stop);
@@ -253,12 +253,12 @@ impl<A: Atom, V: Value> Core<A, V> {
                 let last = word.pins() == 1;
                 let candidate = last && body.is_leaf();
                 if last {
-                    self.count(0, -(body.len as isize));
+                    self.count_in(id, 0, -(body.len as isize));
                 }
                 let new = crate::node::Word::new(word.body(), word.pins() - 1, word.queued() || candidate);
                 if !node.swap(word, new) {
                     if last {
-                        self.count(0, body.len as isize);
+                        self.count_in(id, 0, body.len as isize);
                     }
                     continue;
                 }

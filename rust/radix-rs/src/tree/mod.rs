@@ -10,6 +10,7 @@ mod lease;
 mod lock;
 mod many;
 mod match_prefix;
+mod namespaces;
 mod pin;
 mod plant;
 mod reset;
@@ -33,6 +34,7 @@ use crate::namespace::Namespace;
 use crate::node::{BodyData, Branch, Node, Usage, Word, empty};
 use crate::policy::Policy;
 use crate::protocol::Birth;
+use crate::space::Space;
 
 pub(crate) use growth::Supply;
 pub use handle::{Handle, NodeInfo};
@@ -42,6 +44,7 @@ pub use lease::Lease;
 pub(crate) use lock::Held;
 pub use many::NewPrompt;
 pub use match_prefix::{Match, Segment};
+pub use namespaces::NamespaceStats;
 use pin::Pins;
 pub use pin::{Clock, Pin};
 pub use snapshot::SnapshotValue;
@@ -94,6 +97,7 @@ pub(crate) struct Core<A, V> {
     pub(crate) nodes: Arena<Node>,
     pub(crate) bodies: Arena<crate::node::Body<A, V>>,
     pub(crate) branches: Arena<Branch>,
+    pub(crate) records: Arena<Space>,
     pub(crate) index: Evictable,
     pub(crate) policy: Policy,
     pub(crate) num_nodes: Tally,
@@ -195,6 +199,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             nodes: Arena::new(),
             bodies: Arena::new(),
             branches: Arena::new(),
+            records: Arena::new(),
             index: Evictable::new(),
             policy: config.policy,
             num_nodes: Tally::new(0),
@@ -226,7 +231,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// A fresh root and a fresh root of the namespaces.
     fn new_roots(&self, era: u32) -> u64 {
         let root = || {
-            let birth = Birth { anchor: 0, key: 0, usage: NEVER, created: 0, era, priority: 0, deepest: 0 };
+            let birth = Birth { anchor: 0, key: 0, usage: NEVER, created: 0, era, space: 0, priority: 0, deepest: 0 };
             let node = self.new_node(&birth, 0, 0, false);
             let branch = self.new_branch(node);
             let body = self.new_body(BodyData { out: branch, ..empty() });
@@ -258,9 +263,9 @@ impl<A: Atom, V: Value> Core<A, V> {
         }
         self.nodes.get(self.root()).era.load(Relaxed)
     }
-    /// Whether a node was detached by a reset.
+    /// Whether a node was left behind by a reset or with a namespace that was dropped.
     pub(crate) fn is_left_over(&self, id: u32) -> bool {
-        self.nodes.get(id).era.load(Relaxed) != self.era()
+        self.nodes.get(id).era.load(Relaxed) != self.era() || self.is_dropped(id)
     }
     /// The next logical time.
     pub(crate) fn tick(&self) -> u64 {
@@ -284,10 +289,6 @@ impl<A: Atom, V: Value> Core<A, V> {
         self.page
     }
 
-    pub(crate) fn count(&self, cached: isize, protected: isize) {
-        let change = ((cached as u64) << 32).wrapping_add(protected as u64);
-        self.counts.fetch_add(change, AcqRel);
-    }
     /// Cached and protected atoms, from one moment.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let counts = self.counts.load(Acquire);
@@ -340,7 +341,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         let table = self.body(word, guard).children()?;
         table.with_key(self.hash.name(name)).find(|&node| {
             let word = self.nodes.get(node).load();
-            !word.dead() && self.body(word, guard).name() == Some(name)
+            !word.dead() && self.body(word, guard).name() == Some(name) && !self.is_dropped(node)
         })
     }
 
@@ -362,7 +363,7 @@ impl<A: Atom, V: Value> Core<A, V> {
             let mut twin = false;
             for node in body.children().into_iter().flat_map(|table| table.with_key(key)) {
                 let child = self.nodes.get(node).load();
-                if child.dead() {
+                if child.dead() || self.is_dropped(node) {
                     dead = Some(node);
                 } else {
                     twin |= self.body(child, guard).name() == Some(name);
@@ -373,15 +374,18 @@ impl<A: Atom, V: Value> Core<A, V> {
             }
             let era = self.nodes.get(spaces).era.load(Relaxed);
             let now = self.tick();
+            let space = self.records.alloc();
             let usage = Usage { stamp: now, base: self.inflation(), hits: 0 };
-            let birth = Birth { anchor: body.out, key, usage, created: now, era, priority: 0, deepest: 0 };
+            let birth = Birth { anchor: body.out, key, usage, created: now, era, space, priority: 0, deepest: 0 };
             let edge = BodyData { buffer: Some(Buffer::named(name, &self.meter)), ..empty() };
             let node = self.new_node(&birth, self.new_body(edge), 0, true);
+            self.records.get(space).node.store(node, Relaxed);
             let change = self.with_child(body, key, node, dead);
             let new_body = self.new_body(BodyData { children: change.table(), ..body.again() });
             if self.nodes.get(spaces).swap(word, word.with_body(new_body)) {
                 self.retire_body(word.body(), self.settle(change), guard);
-                if let Some(old) = dead {
+                // one that was dropped and lives on is retired by whoever evicts it
+                if let Some(old) = dead.filter(|&old| self.nodes.get(old).load().dead()) {
                     self.retire_node(old, guard);
                 }
                 self.enqueue(node, true, guard);
@@ -507,6 +511,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         core.nodes.size_bytes()
             + core.bodies.size_bytes()
             + core.branches.size_bytes()
+            + core.records.size_bytes()
             + core.meter.load(Relaxed)
             + core.index.size_bytes()
     }

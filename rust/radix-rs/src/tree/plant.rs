@@ -44,6 +44,9 @@ struct Open<A, V> {
     children: Vec<Entry>,
     is_tail: bool,
     tail: u32,
+    /// The record of its namespace, and whether it is the namespace itself.
+    space: u32,
+    is_space: bool,
 }
 
 /// A tree that nobody knows yet. Dropped, it leaves nothing behind.
@@ -58,6 +61,8 @@ pub(super) struct Plant<'a, A: Atom, V: Value> {
     inflation: u64,
     /// Of these, the root and the root of the namespaces.
     roots: Vec<u32>,
+    /// Records of namespaces.
+    records: Vec<u32>,
     pages: Pages,
     num_atoms: u64,
     latest: u64,
@@ -74,6 +79,7 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
             table_bytes: 0,
             inflation: 0,
             roots: Vec::new(),
+            records: Vec::new(),
             pages,
             num_atoms: 0,
             latest: 0,
@@ -85,7 +91,9 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
     fn open_root(&mut self) {
         let data = BodyData { out: self.core.new_branch(0), ..empty() };
         let (key, usage, created, priority) = (0, NEVER, 0, 0);
-        self.open.push(Open { data, key, usage, created, priority, children: Vec::new(), is_tail: false, tail: 0 });
+        let (children, space) = (Vec::new(), 0);
+        let (is_tail, is_space) = (false, false);
+        self.open.push(Open { data, key, usage, created, priority, children, is_tail, tail: 0, space, is_space });
     }
 
     pub(super) fn read(&mut self, mut from: FrameReader<'_>) -> Result<()> {
@@ -178,8 +186,15 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
         self.latest = self.latest.max(parts[0].usage.stamp).max(created);
         let usage = parts[parts.len() - 1].usage;
         self.core.set_parts(&mut data, parts, usage);
-        let is_tail = kind == TAIL;
-        self.open.push(Open { data, key, usage, created, priority, children: Vec::new(), is_tail, tail: 0 });
+        let (is_tail, is_space) = (kind == TAIL, kind == SPACE);
+        let space = if is_space {
+            self.records.push(self.core.records.alloc());
+            self.records[self.records.len() - 1]
+        } else {
+            self.open.last().expect("the root is open").space
+        };
+        let children = Vec::new();
+        self.open.push(Open { data, key, usage, created, priority, children, is_tail, tail: 0, space, is_space });
         Ok(())
     }
 
@@ -264,13 +279,16 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
         self.table_bytes += bytes;
         let Open { key, usage, created, priority, .. } = *own;
         // Its anchor comes when it is published: a node without one is nobody's business, a compaction's least of all.
-        let birth = Birth { anchor: 0, key, usage, created, era: 0, priority, deepest };
+        let birth = Birth { anchor: 0, key, usage, created, era: 0, space: own.space, priority, deepest };
         let node = self.core.new_node(&birth, self.core.new_body(data), 0, leaf && !root);
         if out != 0 {
             self.core.branches.get(out).owner.store(u64::from(node), SeqCst);
         }
         self.nodes.push(node);
         self.anchors.push(anchor);
+        if own.is_space {
+            self.core.records.get(own.space).node.store(node, Relaxed);
+        }
         if root {
             self.roots.push(node);
         }
@@ -289,6 +307,7 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
     /// Puts the plant in the place of what is there, as a reset puts nothing there: with roots of a new era.
     pub(super) fn publish(mut self, out: &mut Vec<V>) {
         let (core, nodes) = (self.core, std::mem::take(&mut self.nodes));
+        self.records.clear(); // they are the nodes' now
         let leaves: Vec<u32> = nodes.iter().copied().filter(|&id| core.nodes.get(id).load().queued()).collect();
         let seq = core.next_event();
         for (&id, &anchor) in nodes.iter().zip(&self.anchors) {
@@ -296,7 +315,12 @@ impl<'a, A: Atom, V: SnapshotValue> Plant<'a, A, V> {
         }
         core.inflation.fetch_max(self.inflation, SeqCst);
         core.clock.fetch_max(self.latest, SeqCst);
-        core.count(self.num_atoms as isize, 0);
+        for &id in &nodes {
+            let word = core.nodes.get(id).load();
+            // SAFETY: nobody else knows the node yet, so its body is filled and stays.
+            let len = unsafe { core.bodies.get(word.body()).data() }.len;
+            core.count_in(id, len as isize, 0);
+        }
         let guard = core.guard();
         core.emit(Event::Cleared { seq });
         self.tell(&nodes, &guard);
@@ -348,6 +372,10 @@ impl<A: Atom, V: Value> Drop for Plant<'_, A, V> {
                 Children::free_all(data.children);
             }
             self.core.discard_node(id, &guard);
+        }
+        // Those whose nodes were made went with them.
+        for &record in self.records.iter().filter(|&&record| self.core.records.get(record).node.load(Relaxed) == 0) {
+            self.core.records.free(record);
         }
     }
 }

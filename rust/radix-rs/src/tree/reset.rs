@@ -46,17 +46,17 @@ impl<A: Atom, V: Value> Core<A, V> {
     /// Drains what hangs below roots that are out through the index, like everything else, first in its order.
     pub(super) fn drain(&self, old: u64, out: &mut Vec<V>) {
         let guard = self.guard();
-        while self.leave_over([(old >> 32) as u32, old as u32], &guard) {}
+        while self.leave_over(&[(old >> 32) as u32, old as u32], &guard) {}
         drop(guard);
         self.drain_leftovers(out);
         self.collect_all();
     }
 
-    /// Moves the entries of all leaves below these roots to the front of the order. `true`: something was merged meanwhile, so
-    /// that a part may have been missed.
-    fn leave_over(&self, roots: [u32; 2], guard: &Guard<'_>) -> bool {
+    /// Moves the entries of all leaves at and below these nodes to the front of the order. `true`: something was merged
+    /// meanwhile, so that a part may have been missed.
+    pub(super) fn leave_over(&self, tops: &[u32], guard: &Guard<'_>) -> bool {
         let mut missed = false;
-        let mut todo = roots.map(|root| (root, None)).to_vec();
+        let mut todo: Vec<_> = tops.iter().map(|&top| (top, None)).collect();
         while let Some((id, parent)) = todo.pop() {
             self.queue_if_idle(id, guard);
             let word = self.load(id, guard);

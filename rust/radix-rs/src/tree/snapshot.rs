@@ -138,7 +138,7 @@ impl<A: Atom, V: SnapshotValue> Core<A, V> {
         let at = todo.len();
         for entry in body.children().into_iter().flat_map(Children::iter) {
             let word = self.nodes.get(entry.node).load();
-            if !word.dead() {
+            if !word.dead() && !self.is_dropped_space(entry.node) {
                 let tail = entry.node == body.tail;
                 todo.push(Pending { node: entry.node, body: self.body(word, guard), depth, tail });
             }
