@@ -157,3 +157,39 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         Ok(self.core.drop_namespace(ns, out))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TreeConfig;
+
+    /// The dropper stops right after its flag: everybody else goes on as if it had finished.
+    #[test]
+    fn a_dropper_that_stops_after_its_flag_holds_nobody_up() {
+        let tree: RadixTree = RadixTree::new(TreeConfig::default()).unwrap();
+        let (core, ns) = (&tree.core, Namespace::from("a"));
+        for again in [false, true] {
+            tree.insert(&[1, 2][..], &[0, 1], &ns).unwrap();
+            let guard = core.guard();
+            let old = core.find_space(&ns, &guard).unwrap();
+            core.records.get(core.nodes.get(old).space.load(Relaxed)).dropped.store(true, SeqCst);
+            assert_eq!(tree.match_prefix(&[1][..], &ns).length(), 0);
+            assert_eq!(tree.lock_prefix(&[1][..], &ns).unwrap().length(), 0);
+            let mut out = Vec::new();
+            if again {
+                // somebody makes it anew: the old one is out of the table while it lives
+                tree.insert(&[1][..], &[5], &ns).unwrap();
+                assert_eq!(tree.match_prefix(&[1][..], &ns).length(), 1);
+            }
+            core.detach(old, 0, &guard);
+            while core.leave_over(&[old], &guard) {}
+            drop(guard);
+            core.drain_leftovers(&mut out);
+            assert_eq!(out, [0, 1]);
+            tree.check().unwrap();
+        }
+        tree.reset(&mut Vec::new());
+        assert_eq!(tree.num_nodes(), 2);
+        tree.check().unwrap();
+    }
+}
