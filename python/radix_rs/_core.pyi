@@ -42,6 +42,14 @@ class RadixTree:
         clock: Callable[[], float] | None = None,
     ) -> RadixTree: ...
     def match_prefix(self, tokens: IntArray, namespace: Namespace = None) -> Match: ...
+    def match_into(
+        self,
+        tokens: IntArray,
+        out: WritableSlots,
+        namespace: Namespace = None,
+        *,
+        start: SupportsIndex = 0,
+    ) -> int: ...
     def lock_prefix(self, tokens: IntArray, namespace: Namespace = None) -> Lease: ...
     def pin(
         self,

@@ -87,6 +87,24 @@ def test_views_of_a_lease_do_not_keep_the_lease(tree):
     assert views[0].tolist() == [10, 11]
 
 
+def test_match_into_is_a_match_and_its_slots_in_one():
+    tree = RadixTree()
+    tree.insert([1, 2, 3, 4], [10, 11, 12, 13], "adapter")
+    tree.insert([1, 2, 5], [10, 11, 14], "adapter")
+    table = np.full((2, 4), -1, dtype=np.int32)
+    assert tree.match_into([1, 2, 3, 9], table[1], "adapter") == 3
+    assert table.tolist() == [[-1] * 4, [10, 11, 12, -1]]
+    assert tree.match_into([1, 2, 3, 4], table[0][:2], "adapter", start=1) == 4
+    assert table[0].tolist() == [11, 12, -1, -1]
+    assert tree.match_into([1, 2], table[0]) == 0
+    assert tree.match_into([1, 2, 3, 4], table[0], "adapter", start=9) == 4
+    assert table[0].tolist() == [11, 12, -1, -1]
+    with pytest.raises(InvalidInputError, match="out must be int32"):
+        tree.match_into([1], np.zeros(4, dtype=np.int64))
+    with pytest.raises(InvalidInputError, match="start"):
+        tree.match_into([1], table[0], start=-1)
+
+
 def test_write_slots_fills_the_caller_s_memory(tree):
     match = tree.match_prefix([1, 2, 3, 4, 5, 6])
     with tree.lock_prefix([1, 2, 3, 4, 5, 6]) as lease:

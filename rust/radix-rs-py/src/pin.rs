@@ -7,8 +7,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use radix_rs::Clock;
 
-use crate::atoms::{Atoms, each};
-use crate::error::invalid;
+use crate::atoms::{Atoms, each, each_of};
+use crate::detach::detached;
+use crate::error::{IntoPy, invalid};
+use crate::input::{Ints, count};
+use crate::namespace::namespace as encode;
+use crate::tree::RadixTree;
 
 /// A prefix that is kept from eviction until its time is over.
 #[pyclass(frozen, module = "radix_rs._core")]
@@ -18,7 +22,7 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    pub(crate) fn new(pin: radix_rs::Pin, tree: Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>) -> Self {
+    fn new(pin: radix_rs::Pin, tree: Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>) -> Self {
         Pin { pin, tree }
     }
 }
@@ -48,7 +52,7 @@ impl Pin {
 }
 
 /// A positive or zero number of seconds.
-pub(crate) fn seconds(name: &str, given: f64) -> PyResult<Duration> {
+fn seconds(name: &str, given: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(given)
         .map_err(|_| invalid(format!("{name} is {given}; it must be a number of seconds, not negative and finite")))
 }
@@ -70,4 +74,59 @@ pub(crate) fn clock(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Clock>>
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(latest.fetch_max(now, SeqCst).max(now))
     })))
+}
+
+#[pymethods]
+impl RadixTree {
+    /// Keep the longest cached prefix from eviction for a while, although no request uses it.
+    ///
+    /// All pins together keep no more than ``budget`` tokens; what several keep counts once. No thread watches the time:
+    /// what is due goes when somebody evicts, pins or asks. A reset ends all pins. Pinning again prolongs: each pin has a
+    /// time of its own.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``.
+    /// ttl_s : float
+    ///     Seconds until it ends, by the clock of the tree.
+    /// budget : int
+    ///     Tokens that all pins may keep together.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    ///
+    /// Returns
+    /// -------
+    /// Pin
+    ///     ``length`` tokens in whole pages, 0 if nothing is cached.
+    ///
+    /// Raises
+    /// ------
+    /// PinBudgetError
+    ///     It would keep more; nothing is pinned then.
+    /// InvalidInputError
+    ///     As for `match_prefix`, or the time is negative or not finite.
+    #[pyo3(signature = (tokens, ttl_s, budget, namespace=None))]
+    fn pin(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        ttl_s: f64,
+        budget: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Pin> {
+        let namespace = encode(namespace)?;
+        let ttl = seconds("ttl_s", ttl_s)?;
+        let budget = count("budget", budget)?;
+        let tokens = Ints::new("tokens", tokens)?;
+        let pin =
+            detached(py, tokens.len(), || each!(&self.0, tree => tree.pin(&tokens, &namespace, ttl, budget))).py()?;
+        Ok(Pin::new(pin, each_of!(&self.0, tree => tree.clone())))
+    }
+
+    /// Tokens that pins keep now, each counted once. O(nodes that are pinned).
+    #[getter]
+    fn pinned_tokens(&self) -> usize {
+        each!(&self.0, tree => tree.pinned_tokens())
+    }
 }

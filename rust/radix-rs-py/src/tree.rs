@@ -8,10 +8,10 @@ use crate::detach::detached;
 use crate::error::{IntoPy, invalid, lease as lease_error};
 use crate::event::EventLog;
 use crate::found::{Handle, InsertResult, Lease, Match, NodeInfo, released};
-use crate::input::{Ints, count, count_or};
+use crate::input::{Ints, Memory, count, count_or};
 use crate::namespace::namespace as encode;
 use crate::output;
-use crate::pin::{Pin, clock, seconds};
+use crate::pin::clock;
 use crate::policy::policy;
 use crate::stats;
 
@@ -154,6 +154,54 @@ impl RadixTree {
         Ok(Match(found))
     }
 
+    /// Find the longest cached prefix and write its slots into ``out``: `match_prefix` and `Match.write_slots` in one.
+    ///
+    /// Readers of the same prefix share nothing that any of them writes, so this is the call for many threads.
+    ///
+    /// Parameters
+    /// ----------
+    /// tokens : array
+    ///     Token ids, ``[num_tokens]``. An id that no token can have matches nothing.
+    /// out : array
+    ///     int32, contiguous, writable: a row of a block table, a tensor on the host. As many slots as fit are written to
+    ///     its front.
+    /// namespace : str, bytes, tuple or None
+    ///     What must be equal besides the tokens.
+    /// start : int
+    ///     Tokens of the prefix to skip.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     Length of the prefix, in whole pages; its slots are a hint, see `lock_prefix`.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidInputError
+    ///     As for `match_prefix`, ``out`` is something else, or ``start`` is negative.
+    #[pyo3(
+        signature = (tokens, out, namespace=None, *, start=None),
+        text_signature = "($self, tokens, out, namespace=None, *, start=0)"
+    )]
+    fn match_into(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        namespace: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
+        let namespace = encode(namespace)?;
+        let start = count_or("start", start, 0)?;
+        let out = Memory::writable("out", out)?;
+        let tokens = Ints::new("tokens", tokens)?;
+        let mut done = 0;
+        let mut write = |at: usize, slots: &[i32]| {
+            done += out.write(done, &slots[start.saturating_sub(at).min(slots.len())..]);
+        };
+        Ok(detached(py, tokens.len(), || each!(&self.0, tree => tree.match_with(&tokens, &namespace, &mut write))))
+    }
+
     /// Protect the longest cached prefix until the lease is released, and mark it, and nothing else, as used now.
     ///
     /// Parameters
@@ -185,58 +233,6 @@ impl RadixTree {
         let tokens = Ints::new("tokens", tokens)?;
         let held = detached(py, tokens.len(), || Ok(each_of!(&self.0, tree => tree.lock_prefix(&tokens, &namespace)?)));
         Ok(Lease::new(held.py()?))
-    }
-
-    /// Keep the longest cached prefix from eviction for a while, although no request uses it.
-    ///
-    /// All pins together keep no more than ``budget`` tokens; what several keep counts once. No thread watches the time:
-    /// what is due goes when somebody evicts, pins or asks. A reset ends all pins. Pinning again prolongs: each pin has a
-    /// time of its own.
-    ///
-    /// Parameters
-    /// ----------
-    /// tokens : array
-    ///     Token ids, ``[num_tokens]``.
-    /// ttl_s : float
-    ///     Seconds until it ends, by the clock of the tree.
-    /// budget : int
-    ///     Tokens that all pins may keep together.
-    /// namespace : str, bytes, tuple or None
-    ///     What must be equal besides the tokens.
-    ///
-    /// Returns
-    /// -------
-    /// Pin
-    ///     ``length`` tokens in whole pages, 0 if nothing is cached.
-    ///
-    /// Raises
-    /// ------
-    /// PinBudgetError
-    ///     It would keep more; nothing is pinned then.
-    /// InvalidInputError
-    ///     As for `match_prefix`, or the time is negative or not finite.
-    #[pyo3(signature = (tokens, ttl_s, budget, namespace=None))]
-    fn pin(
-        &self,
-        py: Python<'_>,
-        tokens: &Bound<'_, PyAny>,
-        ttl_s: f64,
-        budget: &Bound<'_, PyAny>,
-        namespace: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Pin> {
-        let namespace = encode(namespace)?;
-        let ttl = seconds("ttl_s", ttl_s)?;
-        let budget = count("budget", budget)?;
-        let tokens = Ints::new("tokens", tokens)?;
-        let pin =
-            detached(py, tokens.len(), || each!(&self.0, tree => tree.pin(&tokens, &namespace, ttl, budget))).py()?;
-        Ok(Pin::new(pin, each_of!(&self.0, tree => tree.clone())))
-    }
-
-    /// Tokens that pins keep now, each counted once. O(nodes that are pinned).
-    #[getter]
-    fn pinned_tokens(&self) -> usize {
-        each!(&self.0, tree => tree.pinned_tokens())
     }
 
     /// Mark the longest cached prefix as used now, without a lease.

@@ -154,8 +154,13 @@ impl Node {
     }
     /// Marks the whole edge as used.
     pub(crate) fn mark(&self, now: u64, base: u64, hits: u32) {
-        self.base.fetch_max(base, SeqCst);
-        self.hits.fetch_add(hits, SeqCst);
+        // most policies never inflate, and what goes on being used has no new use: no need for locked accesses then
+        if base > 0 {
+            self.base.fetch_max(base, SeqCst);
+        }
+        if hits > 0 {
+            self.hits.fetch_add(hits, SeqCst);
+        }
         self.stamp.fetch_max(now, SeqCst);
     }
 }

@@ -297,6 +297,9 @@ impl TreeRun {
                 assert_eq!(count, expected.len().min(40));
                 assert_eq!(row[..count], expected[..count]);
                 assert!(row[count..].iter().all(|&slot| slot == -1));
+                let mut same = [-1; 40];
+                assert_eq!(self.real.match_into(&tokens[..], ns, *start, &mut same), slots.len());
+                assert_eq!(same, row);
                 assert_eq!(self.real.num_nodes(), nodes);
                 self.fresh(found.handle(), &path);
             }

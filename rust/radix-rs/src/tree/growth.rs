@@ -3,7 +3,7 @@
 use crate::sync::atomic::Ordering::*;
 
 use super::lock::{NO_USE, Path};
-use super::{Core, Found};
+use super::{Core, Found, TableChange};
 use crate::buffer::Buffer;
 use crate::children::{self, Children, Entry};
 use crate::epoch::Guard;
@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::key::{Atom, Value};
 use crate::namespace::Namespace;
 use crate::node::{BodyData, Fix, Node, PIN_LIMIT, Part, Repair, Usage, empty};
-use crate::protocol::{Birth, TableChange};
+use crate::protocol::Birth;
 use crate::sync::broken;
 
 /// What a walk that may insert starts from.

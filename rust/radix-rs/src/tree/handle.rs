@@ -4,6 +4,8 @@ use crate::sync::atomic::Ordering::*;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::lock::Path;
 use super::{Core, Held, Lease, Match, RadixTree, Segment};
 use crate::epoch::Guard;
@@ -113,8 +115,8 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// The nodes from below the root to `id`, top first; `None` if one of them is gone.
-    fn ancestry(&self, id: u32, guard: &Guard<'_>) -> Option<Vec<u32>> {
-        let mut nodes = vec![id];
+    fn ancestry(&self, id: u32, guard: &Guard<'_>) -> Option<SmallVec<[u32; 16]>> {
+        let mut nodes: SmallVec<[u32; 16]> = smallvec![id];
         let mut anchor = self.nodes.get(id).anchor.load(Relaxed);
         while anchor != 0 {
             let (parent, _) = self.locate(anchor, guard)?;

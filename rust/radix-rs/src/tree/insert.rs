@@ -227,9 +227,17 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         ns: &Namespace,
         priority: i32,
     ) -> Result<Inserted> {
+        let guard = self.core.guard();
+        // Most of what is inserted is there already: then nothing is copied.
+        let upto = self.core.floor(tokens.len());
+        if tokens.len() == values.len() && upto > 0 && self.core.reach(tokens, upto, ns, &guard) == upto {
+            let (cached_len, node) = self.core.walk(tokens, upto, None, ns, &guard)?;
+            if cached_len == upto {
+                return Ok(Inserted { cached_len, length: upto, handle: self.core.handle(node, upto) });
+            }
+        }
         let key = self.whole_pages(tokens, values.len())?;
         let supply = Supply { values: &values[..key.len()], base: 0, priority, born: None, checked: false };
-        let guard = self.core.guard();
         if key.is_empty() {
             return Ok(Inserted { cached_len: 0, length: 0, handle: self.core.handle(self.core.root(), 0) });
         }

@@ -25,7 +25,7 @@ pub(crate) struct Held {
 pub(crate) const NO_USE: u64 = 0;
 
 /// The nodes of a lease from the top down.
-pub(crate) type Path = SmallVec<[Held; 4]>;
+pub(crate) type Path = SmallVec<[Held; 8]>;
 
 impl<A: Atom, V: Value> Core<A, V> {
     /// Walks from the end of `path` (or from the top) along `key[..upto]`, pinning what is there, and with `supply` adding

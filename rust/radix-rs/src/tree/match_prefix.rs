@@ -109,6 +109,46 @@ impl<A: Atom, V: Value> Core<A, V> {
         found
     }
 
+    /// Calls `visit` for every edge that a key goes along, from the top, with how many of its atoms match, and returns where
+    /// that ends. Loads only; nobody's memory is written, not even a count of who looks.
+    pub(super) fn follow_key<S: Source<A> + ?Sized>(
+        &self,
+        key: &S,
+        upto: usize,
+        ns: &Namespace,
+        guard: &Guard<'_>,
+        mut visit: impl FnMut(usize, &BodyData<A, V>, usize),
+    ) -> usize {
+        let Some(space) = self.find_space(ns, guard) else { return 0 };
+        let word = self.nodes.get(space).load();
+        if word.dead() {
+            return 0;
+        }
+        let (mut at, mut body) = (0, self.body(word, guard));
+        while at < upto
+            && let Some((_, child, common)) = self.child(body, key, at, upto, guard)
+        {
+            visit(at, child, common);
+            at += common;
+            if common < child.len as usize {
+                break;
+            }
+            body = child;
+        }
+        at
+    }
+
+    /// How far a key is cached.
+    pub(super) fn reach<S: Source<A> + ?Sized>(
+        &self,
+        key: &S,
+        upto: usize,
+        ns: &Namespace,
+        guard: &Guard<'_>,
+    ) -> usize {
+        self.follow_key(key, upto, ns, guard, |_, _, _| {})
+    }
+
     /// Goes on from the end of `found`, which is the end of `body`.
     pub(super) fn descend<'g, S: Source<A> + ?Sized>(
         &'g self,
@@ -182,5 +222,46 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     /// Loads only; never retries. The result was cached at one moment during the call.
     pub fn match_prefix<S: Source<A> + ?Sized>(&self, tokens: &S, ns: &Namespace) -> Match<A, V> {
         self.core.match_prefix(tokens, ns)
+    }
+
+    /// Finds the longest cached prefix of `tokens` and writes its values from position `start` on into `out`, as many as fit.
+    /// Returns the length of the prefix. As [`match_prefix`](Self::match_prefix) and
+    /// [`write_values`](Match::write_values) in one, but readers of the same prefix share nothing that any of them writes.
+    ///
+    /// # Concurrency
+    /// As for [`match_prefix`](Self::match_prefix): the values are a hint.
+    ///
+    /// # Examples
+    /// ```
+    /// # use radix_rs::{Namespace, RadixTree, TreeConfig};
+    /// # let tree: RadixTree = RadixTree::new(TreeConfig::default())?;
+    /// let ns = Namespace::default();
+    /// tree.insert(&[1, 2, 3][..], &[10, 11, 12], &ns)?;
+    /// let mut row = [-1; 8];
+    /// assert_eq!(tree.match_into(&[1, 2, 9][..], &ns, 0, &mut row), 2);
+    /// assert_eq!(row[..3], [10, 11, -1]);
+    /// # Ok::<(), radix_rs::Error>(())
+    /// ```
+    pub fn match_into<S: Source<A> + ?Sized>(&self, tokens: &S, ns: &Namespace, start: usize, out: &mut [V]) -> usize {
+        let mut done = 0;
+        self.match_with(tokens, ns, |at, values| {
+            let values = &values[start.saturating_sub(at).min(values.len())..];
+            let count = values.len().min(out.len() - done);
+            out[done..done + count].copy_from_slice(&values[..count]);
+            done += count;
+        })
+    }
+
+    /// As [`match_into`](Self::match_into), for callers whose memory is no slice: `visit` gets the values of each part of the
+    /// prefix in turn, with the position of the first. It should be quick, since memory that others give up waits for it.
+    pub fn match_with<S: Source<A> + ?Sized>(
+        &self,
+        tokens: &S,
+        ns: &Namespace,
+        mut visit: impl FnMut(usize, &[V]),
+    ) -> usize {
+        let guard = self.core.guard();
+        let upto = self.core.floor(tokens.len());
+        self.core.follow_key(tokens, upto, ns, &guard, |at, edge, common| visit(at, &edge.values()[..common]))
     }
 }

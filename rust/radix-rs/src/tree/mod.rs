@@ -16,6 +16,7 @@ mod plant;
 mod reset;
 mod sharing;
 mod snapshot;
+mod table;
 
 use crate::sync::Tally;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
@@ -48,6 +49,7 @@ pub use namespaces::NamespaceStats;
 use pin::Pins;
 pub use pin::{Clock, Pin};
 pub use snapshot::SnapshotValue;
+pub(crate) use table::TableChange;
 
 /// How a tree is set up.
 ///
