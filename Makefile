@@ -9,6 +9,7 @@
 #   make peers-env, make bench-tree, make bench-peers
 #                the tree next to its peers, from Python and in Rust: ratios of one run
 #   make soak    the random tests for long: an hour or so, optimised
+#   make fuzz    libFuzzer over lives of a cache and of a tree, FUZZ_SECONDS each (an hour)
 #   make tsan, make asan  tests of many threads under a sanitizer, and the extension in Python: some minutes
 #   make lockfree  one thread stopped for ever before every step of every operation: a minute
 
@@ -28,7 +29,7 @@ SHUTTLE := CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/shuttle RUSTFLAGS="--cfg radix_s
 
 PY_CHECKED := python kernels tests $(wildcard benchmarks examples tools)
 
-.PHONY: demo test lint bench peers-env bench-tree bench-peers soak loom shuttle loom-short lockfree tsan asan develop rust-lint rust-test python-lint python-test package clean
+.PHONY: demo test lint bench peers-env bench-tree bench-peers soak loom shuttle loom-short lockfree fuzz tsan asan develop rust-lint rust-test python-lint python-test package clean
 
 demo: $(VENV)/.run
 	$(VENV)/bin/radix-rs demo
@@ -45,12 +46,14 @@ rust-lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo fmt --check --manifest-path $(CHECKED)/Cargo.toml
+	cargo fmt --check --manifest-path rust/radix-rs/fuzz/Cargo.toml
 	$(LOOM) cargo clippy $(IN_CHECKED) --all-targets -- -D warnings
 	$(SHUTTLE) cargo clippy $(IN_CHECKED) --all-targets -- -D warnings
 
 rust-test:
 	cargo test -p radix-rs
 	$(MAKE) lockfree PAUSE_EVERY=4
+	FUZZ_SECONDS=15 tools/fuzz >$(CARGO_TARGET_DIR)/fuzz.log 2>&1 || { tail -40 $(CARGO_TARGET_DIR)/fuzz.log; exit 1; }
 	RUSTDOCFLAGS="-D warnings" cargo doc -p radix-rs --no-deps
 
 # A build of its own, with a pause point before every access to an atomic.
@@ -69,6 +72,9 @@ shuttle:
 loom-short:
 	$(LOOM) LOOM_MAX_PREEMPTIONS=1 cargo test $(IN_CHECKED) --test loom
 	$(SHUTTLE) RADIX_SCHEDULES=0.1 cargo test $(IN_CHECKED) --test shuttle
+
+fuzz:
+	tools/fuzz
 
 tsan: $(VENV)/.dev
 	PY=$(PY) tools/sanitize thread

@@ -930,3 +930,142 @@ proptest! {
         run.finish();
     }
 }
+
+// Fuzzing: lives out of bytes, as many operations as there are bytes for. A byte changed changes one thing.
+
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn below(&mut self, end: usize) -> usize {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(first) % end
+    }
+
+    fn flag(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    fn text(&mut self, max_pages: usize) -> Text {
+        let pages = (0..self.below(max_pages + 1)).map(|_| [0, 0, 0, 1, 1, 2][self.below(6)]).collect();
+        Text { pages, tail: (self.below(2) as u8, self.below(16)) }
+    }
+
+    fn space(&mut self) -> usize {
+        self.below(6) / 5
+    }
+
+    fn fence(&mut self) -> Fenced {
+        self.below(9).checked_sub(6)
+    }
+
+    fn eviction(&mut self) -> (usize, usize) {
+        ([0, 1, 1, 2, 3, 99][self.below(6)], self.below(4))
+    }
+
+    /// Page size, number of pages, hash and policy.
+    fn setup(&mut self) -> (usize, usize, PageHash, Policy) {
+        let page = [1, 4, 16][self.below(3)];
+        let num_pages = 1 + self.below(40);
+        let hash = if self.below(4) == 0 { PageHash::Constant } else { PageHash::Mix };
+        let names: Vec<_> = Policy::names().collect();
+        let policy = match names.get(self.below(2 * names.len())) {
+            Some(name) => Policy::from_name(name).expect("its own name"),
+            None if self.below(4) == 0 => Policy::custom(Odd),
+            None => Policy::Lru,
+        };
+        (page, num_pages, hash, policy)
+    }
+
+    fn tree_op(&mut self) -> TreeOp {
+        match self.below(20) {
+            0..=3 => TreeOp::Insert { text: self.text(6), space: self.space() },
+            4 | 5 => TreeOp::InsertWith { lease: self.below(64), more: self.text(3) },
+            6 => TreeOp::InsertOther { lease: self.below(64), text: self.text(6) },
+            7 => TreeOp::InsertWrongly { text: self.text(3), fault: self.below(4) as u8 },
+            8 => TreeOp::Match { text: self.text(6), space: self.space(), start: self.below(30) },
+            9 | 10 => TreeOp::Lock { text: self.text(6), space: self.space() },
+            11 => TreeOp::Touch { text: self.text(6), space: self.space() },
+            12 | 13 => TreeOp::Release { lease: self.below(64) },
+            14 => TreeOp::Shrink { lease: self.below(64), length: self.below(100) },
+            15 => TreeOp::Evict { tokens: self.eviction() },
+            16 => TreeOp::EvictLeaves { tokens: self.eviction() },
+            17 => TreeOp::UseHandle { handle: self.below(64) },
+            18 => TreeOp::LockHandle { handle: self.below(64) },
+            _ if self.flag() => TreeOp::Reset,
+            _ => TreeOp::Compact { max_work: self.below(100) },
+        }
+    }
+
+    fn cache_op(&mut self) -> CacheOp {
+        match self.below(28) {
+            0 | 1 => CacheOp::Begin { text: self.text(6), space: self.space(), compute: self.flag() },
+            2 | 3 => CacheOp::NextTurn { turn: self.below(64), more: self.text(2), compute: self.flag() },
+            4 | 5 => {
+                CacheOp::Twins { text: self.text(5), more: self.text(2), space: self.space(), fence: self.fence() }
+            }
+            6 | 7 => CacheOp::Live { text: self.text(6), space: self.space(), steps: self.below(20) },
+            8 => CacheOp::Reserve { index: self.below(64), count: self.below(40) },
+            9 => CacheOp::Append { index: self.below(64), text: self.text(2) },
+            10 | 11 => CacheOp::Commit { index: self.below(64), share: self.below(18), fence: self.fence() },
+            12 | 13 => {
+                CacheOp::Prefill { index: self.below(64), share: [16, 8, 4][self.below(3)], fence: self.fence() }
+            }
+            14 => CacheOp::Decode { index: self.below(64), steps: 1 + self.below(7) },
+            15 => CacheOp::Truncate { index: self.below(64), share: self.below(18) },
+            16 => CacheOp::TruncateBack { index: self.below(64), back: self.below(20) },
+            17 | 18 => {
+                let (index, count, share) = (self.below(64), self.below(4), self.below(36));
+                CacheOp::Fork { index, count, share: (share < 18).then_some(share), compute: self.flag() }
+            }
+            19 | 20 => CacheOp::Finish { index: self.below(64), fence: self.fence() },
+            21 => CacheOp::Abort { index: self.below(64), fence: self.fence() },
+            22 => CacheOp::Drop { index: self.below(64) },
+            23 if self.flag() => CacheOp::Touch { text: self.text(6), space: self.space() },
+            23 => CacheOp::Match { text: self.text(6), space: self.space() },
+            24 => CacheOp::Evict { tokens: self.eviction() },
+            25 => CacheOp::EvictLeaves { tokens: self.eviction() },
+            26 if self.flag() => CacheOp::Reset,
+            26 => CacheOp::DropFence { fence: self.below(64) },
+            _ => CacheOp::Signal { fence: self.below(64), keep: self.flag() },
+        }
+    }
+}
+
+/// One life of a tree.
+pub fn life_of_a_tree(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let (size, num_pages, page_hash, policy) = bytes.setup();
+    let mut run = TreeRun::new(size, num_pages, page_hash, policy);
+    while !bytes.0.is_empty() {
+        run.step(&bytes.tree_op());
+    }
+    run.end();
+}
+
+/// One life of a cache.
+pub fn life_of_a_cache(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let (size, num_pages, page_hash, policy) = bytes.setup();
+    let mut run = CacheRun::new(size, num_pages, bytes.below(9) > 0, page_hash, policy);
+    while !bytes.0.is_empty() {
+        run.step(&bytes.cache_op());
+    }
+    run.finish();
+}
+
+#[test]
+fn lives_out_of_any_bytes_agree_with_the_reference() {
+    let mut state = 7u64;
+    for length in 0..400 {
+        let byte = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        let bytes: Vec<u8> = (0..length).map(byte).collect();
+        life_of_a_tree(&bytes);
+        life_of_a_cache(&bytes);
+    }
+}

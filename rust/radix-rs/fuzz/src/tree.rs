@@ -1,0 +1,7 @@
+//! libFuzzer over lives of a tree, each step compared with the plain reference of the tests.
+#![no_main]
+
+#[path = "../../tests/model.rs"]
+mod model;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| model::life_of_a_tree(bytes));
