@@ -45,6 +45,8 @@ develop: $(VENV)/.dev
 rust-lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTFLAGS="--cfg radix_pause --cfg radix_planted" cargo clippy -p radix-rs --tests \
+		--target-dir $(CARGO_TARGET_DIR)/pause -- -D warnings
 	cargo fmt --check --manifest-path $(CHECKED)/Cargo.toml
 	cargo fmt --check --manifest-path rust/radix-rs/fuzz/Cargo.toml
 	$(LOOM) cargo clippy $(IN_CHECKED) --all-targets -- -D warnings

@@ -288,10 +288,10 @@ fn side_by_side<T: Send>(threads: usize, random: &mut Random, run: impl Fn(usize
         let mut waiting: Vec<usize> = (0..threads).collect();
         // Some begin when others stand already.
         let mut handles = Vec::new();
-        for thread in 0..threads {
+        for (thread, pause) in pauses.iter().enumerate() {
             handles.push(spawn(thread));
             if random.below(2) == 0 {
-                pauses[thread].wait_for(std::time::Duration::from_secs(30)).expect("a thread hangs");
+                pause.wait_for(std::time::Duration::from_secs(30)).expect("a thread hangs");
             }
         }
         while !waiting.is_empty() {
