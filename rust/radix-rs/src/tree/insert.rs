@@ -50,7 +50,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks the first `common` atoms of an edge as used now, without splitting it.
-    pub(super) fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
+    fn mark(&self, found: &Found, at: usize, now: u64, guard: &Guard<'_>) -> bool {
         let node = self.nodes.get(found.node);
         let body = self.body(found.word, guard);
         let end = (at + found.common) as u32;
@@ -78,7 +78,7 @@ impl<A: Atom, V: Value> Core<A, V> {
     }
 
     /// Marks a whole node as used now; a queued leaf moves in the order.
-    pub(super) fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
+    fn stamp(&self, id: u32, now: u64, guard: &Guard<'_>) {
         self.nodes.get(id).mark(now, self.inflation(), 1);
         self.requeue(id, guard);
     }
@@ -288,13 +288,18 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
         self.core.walk(tokens, upto, None, ns, &guard).expect("a walk without values has nothing to refuse");
     }
 
-    pub(super) fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
+    pub(super) fn check_lengths<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<()> {
         if tokens.len() != num_values {
             return Err(Error::InvalidInput(format!("{} tokens, but {num_values} slots", tokens.len())));
         }
         if tokens.len() >= u32::MAX as usize / 2 {
             return Err(Error::InvalidInput(format!("{} tokens are more than a path can hold", tokens.len())));
         }
+        Ok(())
+    }
+
+    fn whole_pages<S: Source<A> + ?Sized>(&self, tokens: &S, num_values: usize) -> Result<Vec<A>> {
+        self.check_lengths(tokens, num_values)?;
         let mut key = Vec::with_capacity(tokens.len());
         tokens.copy_to(0..tokens.len(), &mut key)?;
         key.truncate(self.core.floor(key.len()));

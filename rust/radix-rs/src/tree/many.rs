@@ -1,16 +1,12 @@
-//! Many prompts in one call: what they share is walked once.
-//!
-//! The order of the prompts is found by the tree, and none has to be given: where prompts went on from a node is known to
-//! those that come after, and prompts that are stored go down together, position by position.
+//! Many prompts in one call. Where prompts went on from a node is known to those that come after.
 
-use crate::sync::atomic::Ordering::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
 use super::sharing::Sharing;
-use super::{Below, Core, Inserted, Match, RadixTree, Segment, Supply};
+use super::{Core, Inserted, Match, RadixTree, Segment, Supply};
 use crate::epoch::Guard;
 use crate::error::{Error, Result};
 use crate::key::{Atom, Source, Value};
@@ -37,25 +33,6 @@ impl<S: ?Sized, V> Clone for NewPrompt<'_, S, V> {
 }
 impl<S: ?Sized, V> Copy for NewPrompt<'_, S, V> {}
 
-/// Prompts by namespace, namespaces in the order of their first prompts.
-fn by_namespace<'a>(spaces: impl Iterator<Item = &'a Namespace>) -> Vec<(&'a Namespace, Vec<u32>)> {
-    let mut groups: Vec<(&Namespace, Vec<u32>)> = Vec::new();
-    let mut places: HashMap<Option<&[u8]>, usize> = HashMap::new();
-    let mut last: Option<usize> = None;
-    for (prompt, ns) in spaces.enumerate() {
-        let place = match last {
-            Some(place) if groups[place].0 == ns => place,
-            _ => *places.entry(ns.as_bytes()).or_insert_with(|| {
-                groups.push((ns, Vec::new()));
-                groups.len() - 1
-            }),
-        };
-        groups[place].1.push(prompt as u32);
-        last = Some(place);
-    }
-    groups
-}
-
 /// The child that a prompt went on to from each node.
 type Ways<'g, A, V> = HashMap<u32, (u32, &'g BodyData<A, V>), BuildHasherDefault<IdHasher>>;
 
@@ -73,18 +50,6 @@ impl Hasher for IdHasher {
     fn write_u32(&mut self, id: u32) {
         self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
-}
-
-/// What became of a prompt at a node.
-enum Step {
-    /// It goes on below this child, which ends at this depth.
-    On(u32, usize),
-    /// This much was there, and it ends at this node now.
-    Done(usize, u32),
-    /// The new values are no pages, and what stood in for some of them was evicted meanwhile: it ends here.
-    Short,
-    /// The node changed under it.
-    Lost,
 }
 
 impl<A: Atom, V: Value> Core<A, V> {
@@ -150,150 +115,20 @@ impl<A: Atom, V: Value> Core<A, V> {
 
     /// Values at new positions must be pages. Which positions are new is looked up beforehand, so that a refusal changes
     /// nothing: what a prompt shares with one before it is not, and what is cached is not.
-    fn check_many<S: Source<A> + ?Sized>(&self, keys: &[Vec<A>], prompts: &[NewPrompt<'_, S, V>]) -> Result<()> {
-        let named: Vec<_> = keys.iter().zip(prompts).map(|(key, prompt)| (&key[..], prompt.namespace)).collect();
-        let lengths: Vec<_> = keys.iter().map(Vec::len).collect();
-        let sharing = Sharing::of::<A, [A]>(&named, &lengths, self.page(), self.hash);
+    fn check_many<S: Source<A> + ?Sized>(&self, prompts: &[NewPrompt<'_, S, V>]) -> Result<()> {
+        let named: Vec<_> = prompts.iter().map(|prompt| (prompt.tokens, prompt.namespace)).collect();
+        let lengths: Vec<_> = prompts.iter().map(|prompt| self.floor(prompt.tokens.len())).collect();
+        let sharing = Sharing::of::<A, S>(&named, &lengths, self.page(), self.hash);
         for (i, prompt) in prompts.iter().enumerate() {
-            let values = &prompt.values[..keys[i].len()];
+            let values = &prompt.values[..lengths[i]];
             let supply = Supply { values, base: 0, priority: prompt.priority, born: None, checked: false };
             let shared = sharing.shared()[i];
             if self.check_supply(&supply, shared).is_err() {
-                let there = self.match_prefix(&keys[i][..], prompt.namespace).length.max(shared);
+                let there = self.match_prefix(prompt.tokens, prompt.namespace).length.max(shared);
                 self.check_supply(&supply, there).map_err(|error| error.in_prompt(i))?;
             }
         }
         Ok(())
-    }
-
-    /// Every position of the tree sees the prompts that pass through it in the caller's order; so what they leave behind is
-    /// what one insert after the other would leave. `waiting` has the prompts by the depth they have come to, the shallowest
-    /// first: then nobody comes to a position after it was left.
-    fn insert_many<S: Source<A> + ?Sized>(&self, keys: &[Vec<A>], prompts: &[NewPrompt<'_, S, V>]) -> Vec<Inserted> {
-        let guard = self.guard();
-        let now = self.clock.fetch_add(prompts.len() as u64, Relaxed);
-        let nothing = Inserted { cached_len: 0, length: 0, handle: self.handle(self.root(), 0) };
-        let mut done = vec![nothing; prompts.len()];
-        let mut waiting: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
-        for (ns, mut members) in by_namespace(prompts.iter().map(|prompt| prompt.namespace)) {
-            members.retain(|&prompt| !keys[prompt as usize].is_empty());
-            if let Some(&last) = members.last() {
-                let space = self.make_space(ns, &guard);
-                if !ns.is_default() {
-                    self.stamp(space, now + u64::from(last), &guard);
-                }
-                waiting.entry(0).or_default().extend(members.into_iter().map(|prompt| (space, prompt)));
-            }
-        }
-        let mut lost = Vec::new();
-        while let Some((at, mut here)) = waiting.pop_first() {
-            // Who waits at a node that was cut since waits at its lower half.
-            here.retain_mut(|(node, prompt)| match self.ending_at(*node, at, &guard) {
-                Some(end) => {
-                    *node = end;
-                    true
-                }
-                None => {
-                    lost.push(*prompt);
-                    false
-                }
-            });
-            here.sort_unstable();
-            for (node, prompt) in here {
-                let i = prompt as usize;
-                let NewPrompt { values, namespace, priority, .. } = prompts[i];
-                let supply = Supply { values: &values[..keys[i].len()], base: 0, priority, born: None, checked: false };
-                match self.step(node, at, &keys[i], now + u64::from(prompt), &supply, namespace, &guard) {
-                    Step::On(child, end) => waiting.entry(end).or_default().push((child, prompt)),
-                    Step::Done(cached_len, node) => {
-                        let length = keys[i].len();
-                        done[i] = Inserted { cached_len, length, handle: self.handle(node, length) };
-                    }
-                    Step::Short => {
-                        done[i] = Inserted { cached_len: at, length: at, handle: self.handle(node, at) };
-                    }
-                    Step::Lost => lost.push(prompt),
-                }
-            }
-            for prompt in lost.drain(..) {
-                let space = self.make_space(prompts[prompt as usize].namespace, &guard);
-                waiting.entry(0).or_default().push((space, prompt));
-            }
-        }
-        done
-    }
-}
-
-impl<A: Atom, V: Value> Core<A, V> {
-    /// The live node that ends at depth `at`: `node`, or the tail of it that does after cuts.
-    fn ending_at(&self, mut node: u32, at: usize, guard: &Guard<'_>) -> Option<u32> {
-        loop {
-            let word = self.load(node, guard);
-            if !word.live() {
-                if word.moved() {
-                    self.resolve(node, guard);
-                }
-                return None;
-            }
-            let body = self.body(word, guard);
-            match (body.end as usize).cmp(&at) {
-                std::cmp::Ordering::Equal => return Some(node),
-                std::cmp::Ordering::Greater => return None,
-                std::cmp::Ordering::Less if body.tail == 0 => return None,
-                std::cmp::Ordering::Less => node = body.tail,
-            }
-        }
-    }
-
-    /// One prompt at the end of one node: what [`insert`](RadixTree::insert) does there.
-    #[expect(clippy::too_many_arguments, reason = "one step of the walk, with its whole state")]
-    fn step(
-        &self,
-        node: u32,
-        at: usize,
-        key: &[A],
-        now: u64,
-        supply: &Supply<'_, V>,
-        ns: &Namespace,
-        guard: &Guard<'_>,
-    ) -> Step {
-        if at == key.len() {
-            return Step::Done(at, node);
-        }
-        loop {
-            let word = self.load(node, guard);
-            if !word.live() || self.body(word, guard).end as usize != at {
-                return Step::Lost;
-            }
-            match self.below(self.body(word, guard), key, at, key.len(), guard) {
-                Below::Again => {}
-                Below::Nothing(dead) => {
-                    if self.check_supply(supply, at).is_err() {
-                        return Step::Short;
-                    }
-                    if let Some(leaf) = self.attach(node, word, dead, key, at, 0, now, supply, ns, guard) {
-                        return Step::Done(at, leaf);
-                    }
-                }
-                Below::Child(found) if found.common == self.body(found.word, guard).len as usize => {
-                    self.stamp(found.node, now, guard);
-                    return Step::On(found.node, at + found.common);
-                }
-                Below::Child(found) => {
-                    let stop = at + found.common;
-                    if stop == key.len() {
-                        if self.mark(&found, at, now, guard) {
-                            return Step::Done(stop, found.node);
-                        }
-                    } else if self.check_supply(supply, stop).is_err() {
-                        // What there is of it is there; its use is not marked.
-                        return Step::Short;
-                    } else if let Ok(Some(leaf)) = self.split(&found, false, Some((key, supply)), at, now, ns, guard) {
-                        return Step::Done(stop, leaf.expect("a split with a rest gives a leaf"));
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -343,12 +178,31 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     /// # Ok::<(), radix_rs::Error>(())
     /// ```
     pub fn insert_many<S: Source<A> + ?Sized>(&self, prompts: &[NewPrompt<'_, S, V>]) -> Result<Vec<Inserted>> {
-        let key = |(i, prompt): (usize, &NewPrompt<'_, S, V>)| {
-            self.whole_pages(prompt.tokens, prompt.values.len()).map_err(|error| error.in_prompt(i))
+        // All are looked at before any is stored. Most values are pages throughout; where some are not, what they are for may
+        // be there already.
+        let mut pages = true;
+        let mut atoms = Vec::new();
+        for (i, prompt) in prompts.iter().enumerate() {
+            atoms.clear();
+            self.check_lengths(prompt.tokens, prompt.values.len())
+                .and_then(|()| prompt.tokens.copy_to(0..prompt.tokens.len(), &mut atoms))
+                .map_err(|error| error.in_prompt(i))?;
+            let values = &prompt.values[..self.core.floor(atoms.len())];
+            let supply = Supply { values, base: 0, priority: 0, born: None, checked: false };
+            pages &= self.core.check_supply(&supply, 0).is_ok();
+        }
+        if !pages {
+            self.core.check_many(prompts)?;
+        }
+        let insert = |prompt: &NewPrompt<'_, S, V>| {
+            let NewPrompt { tokens, values, namespace, priority } = *prompt;
+            self.insert_prioritized(tokens, values, namespace, priority).unwrap_or_else(|_| {
+                // What stood in for values that are no pages was evicted since they were looked at.
+                let there = self.match_prefix(tokens, namespace);
+                Inserted { cached_len: there.length, length: there.length, handle: there.handle }
+            })
         };
-        let keys: Vec<Vec<A>> = prompts.iter().enumerate().map(key).collect::<Result<_>>()?;
-        self.core.check_many(&keys, prompts)?;
-        Ok(self.core.insert_many(&keys, prompts))
+        Ok(prompts.iter().map(insert).collect())
     }
 
     /// The order in which prompts that wait share most: depth first by the prefixes they share, heavier branches first, so
