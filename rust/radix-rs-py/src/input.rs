@@ -136,9 +136,15 @@ impl<'a> Ints<'a> {
 
     /// The integers as slots of our own.
     pub(crate) fn slots(&self) -> PyResult<Vec<i32>> {
-        let mut slots: Vec<u32> = Vec::new();
-        match self.copy_to(0..self.len(), &mut slots) {
-            Ok(()) => Ok(slots.into_iter().map(|slot| slot as i32).collect()),
+        let mut slots = Vec::new();
+        self.add_slots(&mut slots)?;
+        Ok(slots.into_iter().map(|slot| slot as i32).collect())
+    }
+
+    /// Adds the integers, which are slots, to others.
+    pub(crate) fn add_slots(&self, slots: &mut Vec<u32>) -> PyResult<()> {
+        match self.copy_to(0..self.len(), slots) {
+            Ok(()) => Ok(()),
             Err(Error::InvalidToken { position, value }) => Err(invalid_at(
                 format!("slot {value} at position {position} is out of range"),
                 Some(position),

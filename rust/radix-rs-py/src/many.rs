@@ -166,15 +166,25 @@ impl RadixTree {
         priority: i32,
     ) -> PyResult<Vec<InsertResult>> {
         let prompts = items("prompts", prompts)?;
-        let own = |(i, item): (usize, &Bound<'_, PyAny>)| {
-            Ints::new("slots", item).and_then(|ints| ints.slots()).map_err(|error| in_prompt(py, i, error))
-        };
-        let slots =
-            as_many("slots", slots, prompts.len())?.iter().enumerate().map(own).collect::<PyResult<Vec<_>>>()?;
+        // All in one piece of memory, which the allocator keeps; many small ones it would give back after each call.
+        let given = as_many("slots", slots, prompts.len())?;
+        let read_slots = |(i, item)| Ints::new("slots", item).map_err(|error| in_prompt(py, i, error));
+        let given = given.iter().enumerate().map(read_slots).collect::<PyResult<Vec<_>>>()?;
+        let (mut slots, mut ends) = (Vec::with_capacity(given.iter().map(Ints::len).sum()), vec![0]);
+        for (i, ints) in given.iter().enumerate() {
+            ints.add_slots(&mut slots).map_err(|error| in_prompt(py, i, error))?;
+            ends.push(slots.len());
+        }
+        let slots: Vec<i32> = slots.into_iter().map(|slot| slot as i32).collect();
         let names = self::namespaces(prompts.len(), namespace, namespaces)?;
         let tokens = read(&prompts)?;
         let list: Vec<_> = (0..prompts.len())
-            .map(|i| NewPrompt { tokens: &tokens[i], values: &slots[i], namespace: &names[i], priority })
+            .map(|i| NewPrompt {
+                tokens: &tokens[i],
+                values: &slots[ends[i]..ends[i + 1]],
+                namespace: &names[i],
+                priority,
+            })
             .collect();
         let done = detached(py, total(&tokens), || each!(&self.0, tree => tree.insert_many(&list)));
         Ok(done.py()?.into_iter().map(InsertResult::from).collect())

@@ -3,8 +3,8 @@
 //! Ids are handed out by a lock-free free list (its head carries a tag against reuse between load and swap) and
 //! come back through three retire lists, one per epoch. Id 0 means "none" everywhere.
 
-use crate::sync::Tally;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{Line, Tally};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::null_mut;
 
@@ -34,10 +34,11 @@ const CHUNKS: usize = 27;
 /// See the module.
 pub(crate) struct Arena<T> {
     chunks: [AtomicPtr<T>; CHUNKS],
-    free: AtomicU64,
-    next: AtomicU32,
-    retired: [AtomicU32; 3],
-    waiting: Tally,
+    // what writers write is apart from the chunks, which readers read
+    free: Line<AtomicU64>,
+    next: Line<AtomicU32>,
+    retired: Line<[AtomicU32; 3]>,
+    waiting: Line<Tally>,
 }
 
 fn place(id: u32) -> (usize, usize) {
@@ -54,10 +55,10 @@ impl<T: Item> Arena<T> {
     pub(crate) fn new() -> Self {
         Arena {
             chunks: std::array::from_fn(|_| AtomicPtr::new(null_mut())),
-            free: AtomicU64::new(0),
-            next: AtomicU32::new(1),
-            retired: std::array::from_fn(|_| AtomicU32::new(0)),
-            waiting: Tally::new(0),
+            free: Line(AtomicU64::new(0)),
+            next: Line(AtomicU32::new(1)),
+            retired: Line(std::array::from_fn(|_| AtomicU32::new(0))),
+            waiting: Line(Tally::new(0)),
         }
     }
 

@@ -19,7 +19,7 @@
 //! the epoch sees that.
 
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
-use crate::sync::{Tally, broken};
+use crate::sync::{Line, Tally, broken};
 use std::ptr::null_mut;
 
 const RECORDS: usize = if cfg!(radix_loom) { 4 } else { 64 };
@@ -44,9 +44,9 @@ impl Block {
 
 /// The epochs of one tree.
 pub(crate) struct Domain {
-    epoch: AtomicU64,
+    epoch: Line<AtomicU64>,
     first: Block,
-    retired: Tally,
+    retired: Line<Tally>,
 }
 
 /// Keeps everything that was reachable when it was taken from being recycled.
@@ -73,7 +73,7 @@ use crate::sync::checked::thread_number;
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        Domain { epoch: AtomicU64::new(3), first: Block::new(), retired: Tally::new(0) }
+        Domain { epoch: Line(AtomicU64::new(3)), first: Block::new(), retired: Line(Tally::new(0)) }
     }
 
     /// Takes a guard: one compare-and-swap on a record that is normally this thread's alone.

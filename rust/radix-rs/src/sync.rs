@@ -54,6 +54,19 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// Something that some threads write while others read what is beside it: on cache lines of its own (two, which processors
+/// fetch together).
+#[repr(align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+impl<T> std::ops::Deref for Line<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// Whether a checker has broken this rule of the protocol. Never, outside of checkers.
 #[cfg(not(any(radix_loom, radix_shuttle)))]
 #[inline(always)]

@@ -18,8 +18,8 @@ mod sharing;
 mod snapshot;
 mod table;
 
-use crate::sync::Tally;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
+use crate::sync::{Line, Tally};
 use std::fmt;
 use std::sync::Arc;
 
@@ -102,12 +102,12 @@ pub(crate) struct Core<A, V> {
     pub(crate) records: Arena<Space>,
     pub(crate) index: Evictable,
     pub(crate) policy: Policy,
-    pub(crate) num_nodes: Tally,
+    pub(crate) num_nodes: Line<Tally>,
     /// Bytes of edges and child tables.
     pub(crate) meter: Arc<Tally>,
-    pub(crate) inserted: Tally,
-    pub(crate) evicted: Tally,
-    pub(crate) copied: Tally,
+    pub(crate) inserted: Line<Tally>,
+    pub(crate) evicted: Line<Tally>,
+    pub(crate) copied: Line<Tally>,
     pub(crate) serial: u32,
     domain: Domain,
     /// `{ root 32 | root of the namespaces 32 }`, exchanged whole by a reset.
@@ -116,19 +116,19 @@ pub(crate) struct Core<A, V> {
     #[cfg(any(radix_loom, radix_shuttle))]
     counted_resets: crate::sync::atomic::AtomicU32,
     /// `{ cached 32 | protected 32 }`: one word, so that no reader ever sees more protected than cached.
-    counts: AtomicU64,
-    clock: AtomicU64,
+    counts: Line<AtomicU64>,
+    clock: Line<AtomicU64>,
     /// What the policy adds to whatever is used from now on.
     pub(crate) inflation: AtomicU64,
-    event_seq: AtomicU64,
+    event_seq: Line<AtomicU64>,
     events: Option<Arc<dyn EventSink<A, V>>>,
     page: usize,
     hash: PageHash,
     pub(crate) pins: Pins,
     compact_every: usize,
     /// Where the next compaction goes on.
-    pub(crate) compacted: Tally,
-    stores: Tally,
+    pub(crate) compacted: Line<Tally>,
+    stores: Line<Tally>,
 }
 
 /// A lock-free radix tree that maps sequences of atoms (token ids) to values (KV slots), one value per atom.
@@ -204,27 +204,27 @@ impl<A: Atom, V: Value> Core<A, V> {
             records: Arena::new(),
             index: Evictable::new(),
             policy: config.policy,
-            num_nodes: Tally::new(0),
+            num_nodes: Line(Tally::new(0)),
             meter: Arc::new(Tally::new(0)),
-            inserted: Tally::new(0),
-            evicted: Tally::new(0),
-            copied: Tally::new(0),
+            inserted: Line(Tally::new(0)),
+            evicted: Line(Tally::new(0)),
+            copied: Line(Tally::new(0)),
             serial: SERIAL.fetch_add(1, Relaxed),
             domain: Domain::new(),
             roots: AtomicU64::new(0),
             #[cfg(any(radix_loom, radix_shuttle))]
             counted_resets: crate::sync::atomic::AtomicU32::new(0),
-            counts: AtomicU64::new(0),
-            clock: AtomicU64::new(1),
+            counts: Line(AtomicU64::new(0)),
+            clock: Line(AtomicU64::new(1)),
             inflation: AtomicU64::new(0),
-            event_seq: AtomicU64::new(0),
+            event_seq: Line(AtomicU64::new(0)),
             events: config.events,
             page,
             hash: config.page_hash,
             pins: Pins::new(config.clock),
             compact_every: config.compact_every,
-            compacted: Tally::new(0),
-            stores: Tally::new(0),
+            compacted: Line(Tally::new(0)),
+            stores: Line(Tally::new(0)),
         };
         core.roots.store(core.new_roots(0), SeqCst);
         Ok(core)
