@@ -40,6 +40,7 @@ class RadixTree:
         atom: Literal["u32", "u64"] = "u32",
         events: EventLog | None = None,
         clock: Callable[[], float] | None = None,
+        compact_every: SupportsIndex = 1000,
     ) -> RadixTree: ...
     def match_prefix(self, tokens: IntArray, namespace: Namespace = None) -> Match: ...
     def match_into(

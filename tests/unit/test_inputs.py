@@ -323,6 +323,8 @@ def test_choices_are_checked():
         PrefixCache(8, policy="best")
     with pytest.raises(InvalidInputError, match="atom"):
         RadixTree(atom="u16")
+    with pytest.raises(InvalidInputError, match="compact_every"):
+        RadixTree(compact_every=-1)
     with pytest.raises(TypeError):
         RadixTree(unknown=1)
 

@@ -238,7 +238,25 @@ def test_audit_names_who_owns_what(cache):
     slots = sequence.reserve(6)
     (owner,) = cache.audit()
     assert owner["slots"].tolist() == [*slots.tolist(), 6, 7]
+    assert (owner["sequence"], owner["begun_since"]) == (0, 0)
+    younger = cache.begin(range(6))
+    younger.reserve(1)
+    assert [one["begun_since"] for one in cache.audit()] == [1, 0]
     sequence.abort()
+    younger.abort()
+    assert cache.audit() == []
+
+
+def test_audit_names_slots_that_nobody_owns_any_more(cache):
+    with cache.begin(range(8)) as sequence:
+        sequence.reserve(8)
+        sequence.commit(8)
+        sequence.finish()
+    lost = [*cache.pool.alloc(4).tolist(), *cache.tree.evict(4).tolist()]
+    (nobody,) = cache.audit()
+    assert (nobody["sequence"], nobody["begun_since"]) == (None, 0)
+    assert nobody["slots"].tolist() == sorted(lost)
+    cache.pool.free(lost)
     assert cache.audit() == []
 
 

@@ -232,17 +232,20 @@ impl PrefixCache {
         stats::cache(py, &self.0.stats())
     }
 
-    /// What live sequences own beside what the tree has.
+    /// Which slots are neither free, cached nor waiting for a fence. Meaningful while no other thread works on the cache.
     ///
     /// Returns
     /// -------
     /// list of dict
-    ///     For each sequence that owns slots its number in order of birth, "sequence", and its "slots", int32.
+    ///     For each sequence that owns slots, the oldest first, its number in order of birth, "sequence", how many have begun
+    ///     since, "begun_since", and its "slots", int32. Before them, with "sequence" None, what nobody owns any more: taken
+    ///     from ``pool`` or evicted from ``tree`` directly.
     fn audit<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let owned = py.detach(|| self.0.audit());
         let each = |owner: radix_rs::OwnedSlots| {
             let dict = PyDict::new(py);
             dict.set_item("sequence", owner.sequence)?;
+            dict.set_item("begun_since", owner.begun_since)?;
             dict.set_item("slots", output::array(py, owner.slots)?)?;
             Ok(dict)
         };

@@ -43,6 +43,8 @@ type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
 ///     Is told what is stored and removed; nothing is spent on it when absent.
 /// clock : callable, optional
 ///     Returns the time in seconds by which pins end; by default the system's.
+/// compact_every : int
+///     After so many inserts as many nodes are looked at for halves that a race left apart; 0: never.
 ///
 /// Raises
 /// ------
@@ -89,8 +91,8 @@ impl RadixTree {
 impl RadixTree {
     #[new]
     #[pyo3(
-        signature = (page_size=None, policy=None, *, atom="u32", events=None, clock=None),
-        text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None, clock=None)"
+        signature = (page_size=None, policy=None, *, atom="u32", events=None, clock=None, compact_every=None),
+        text_signature = "(page_size=1, policy='lru', *, atom='u32', events=None, clock=None, compact_every=1000)"
     )]
     fn new(
         page_size: Option<&Bound<'_, PyAny>>,
@@ -98,25 +100,41 @@ impl RadixTree {
         atom: &str,
         events: Option<&Bound<'_, EventLog>>,
         clock: Option<&Bound<'_, PyAny>>,
+        compact_every: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let page_size = count_or("page_size", page_size, 1)?;
         let policy = policy.map_or(Ok(Policy::Lru), self::policy)?;
         let clock = self::clock(clock)?;
+        let compact_every = count_or("compact_every", compact_every, 1000)?;
         let log = events.map(Bound::get);
         // The log is a sink of the core's own: an event reaches it without the interpreter.
         Ok(RadixTree(match atom {
             "u32" => {
                 let events = log.map(|log| log.narrow.clone() as _);
                 Atoms::U32(
-                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, clock, ..Default::default() })
-                        .py()?,
+                    radix_rs::RadixTree::new(TreeConfig {
+                        page_size,
+                        policy,
+                        events,
+                        clock,
+                        compact_every,
+                        ..Default::default()
+                    })
+                    .py()?,
                 )
             }
             "u64" => {
                 let events = log.map(|log| log.wide.clone() as _);
                 Atoms::U64(
-                    radix_rs::RadixTree::new(TreeConfig { page_size, policy, events, clock, ..Default::default() })
-                        .py()?,
+                    radix_rs::RadixTree::new(TreeConfig {
+                        page_size,
+                        policy,
+                        events,
+                        clock,
+                        compact_every,
+                        ..Default::default()
+                    })
+                    .py()?,
                 )
             }
             _ => return Err(invalid(format!("atom must be 'u32' or 'u64', not '{atom}'"))),

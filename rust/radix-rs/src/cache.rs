@@ -293,20 +293,49 @@ impl<A: Atom> PrefixCache<A> {
         }
     }
 
-    /// What live sequences own, by sequence.
+    /// Which slots are neither free, cached nor waiting for a fence: what live sequences own, the oldest first, and before them
+    /// what nobody owns any more.
     ///
     /// # Concurrency
     /// Only meaningful at rest.
     pub fn audit(&self) -> Vec<OwnedSlots> {
+        let shared = &self.shared;
         let page = self.page_size();
-        let mut owned: std::collections::BTreeMap<u32, Vec<i32>> = Default::default();
-        for (p, owner) in self.shared.owners.iter().enumerate() {
+        let next = shared.serial.load(Relaxed).max(FIRST);
+        let (in_tree, _) = self.pages_in_tree();
+        let mut owned: std::collections::BTreeMap<Option<u32>, Vec<i32>> = Default::default();
+        for (p, owner) in shared.owners.iter().enumerate() {
             let owner = owner.load(Relaxed);
-            if owner >= FIRST {
-                owned.entry(owner - FIRST).or_default().extend((p * page..(p + 1) * page).map(|slot| slot as i32));
-            }
+            let key = match owner {
+                FIRST.. => Some(owner),
+                WAITING => continue,
+                _ if in_tree[p] || shared.pool.is_free(p) => continue,
+                _ => None,
+            };
+            owned.entry(key).or_default().extend((p * page..(p + 1) * page).map(|slot| slot as i32));
         }
-        owned.into_iter().map(|(sequence, slots)| OwnedSlots { sequence, slots }).collect()
+        let entry = |(owner, slots): (Option<u32>, Vec<i32>)| OwnedSlots {
+            sequence: owner.map(|owner| owner - FIRST),
+            begun_since: owner.map_or(0, |owner| next.wrapping_sub(owner + 1)),
+            slots,
+        };
+        owned.into_iter().map(entry).collect()
+    }
+
+    /// Which pages the tree has, and a slot of it that the pool does not have, if there is one.
+    fn pages_in_tree(&self) -> (Vec<bool>, Option<i32>) {
+        let mut in_tree = vec![false; self.shared.owners.len()];
+        let mut outside = None;
+        let page = self.page_size();
+        self.shared.tree.core.each_value(|values| {
+            for group in values.chunks_exact(page) {
+                match in_tree.get_mut(group[0] as usize / page) {
+                    Some(seen) => *seen = true,
+                    None => outside = Some(group[0]),
+                }
+            }
+        });
+        (in_tree, outside)
     }
 
     /// Checks tree and pool, and that every slot has exactly one owner.
@@ -321,16 +350,7 @@ impl<A: Atom> PrefixCache<A> {
         shared.tree.check()?;
         shared.pool.check()?;
         let page = self.page_size();
-        let mut in_tree = vec![false; shared.owners.len()];
-        let mut outside = None;
-        shared.tree.core.each_value(|values| {
-            for group in values.chunks_exact(page) {
-                match in_tree.get_mut(group[0] as usize / page) {
-                    Some(seen) => *seen = true,
-                    None => outside = Some(group[0]),
-                }
-            }
-        });
+        let (in_tree, outside) = self.pages_in_tree();
         let broken = |text: String| Err(Error::Integrity(text));
         if let Some(slot) = outside {
             return broken(format!("the tree holds slot {slot}, which the pool does not have"));

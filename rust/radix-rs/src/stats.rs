@@ -56,9 +56,13 @@ pub struct CacheStats {
 
 /// The slots one owner has.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OwnedSlots {
-    /// Serial number of the sequence that owns them, in order of birth.
-    pub sequence: u32,
+    /// Serial number of the sequence that owns them, in order of birth. `None`: nobody the cache knows of. They were taken from
+    /// the pool or evicted from the tree past the cache, and are neither free nor cached.
+    pub sequence: Option<u32>,
+    /// Its age: how many sequences have begun since. 0 where there is no owner.
+    pub begun_since: u32,
     /// The slots, ascending.
     pub slots: Vec<i32>,
 }

@@ -110,7 +110,7 @@ fn audit(world: &World) -> usize {
             own(&values(&path)[node.start..], "cached");
         }
     }
-    cache.audit().iter().for_each(|owned| own(&owned.slots, "held"));
+    cache.audit().iter().filter(|owned| owned.sequence.is_some()).for_each(|owned| own(&owned.slots, "held"));
     let free = pool.alloc(pool.num_free()).expect("what is counted as free can be had");
     own(&free, "free");
     pool.free(&free).unwrap();
