@@ -55,8 +55,8 @@ impl<T> UnsafeCell<T> {
 }
 
 /// Something that some threads write while others read what is beside it: on cache lines of its own (two, which processors
-/// fetch together).
-#[repr(align(128))]
+/// fetch together). Not under checkers, whose threads have small stacks.
+#[cfg_attr(not(any(radix_loom, radix_shuttle)), repr(align(128)))]
 pub(crate) struct Line<T>(pub(crate) T);
 
 impl<T> std::ops::Deref for Line<T> {
