@@ -4,7 +4,7 @@
 #   make test    everything that must hold before a change lands
 #   make lint    the part of it that reads the sources only
 #   make bench   the benchmarks, each with its table
-#   make loom    every race of the protocol under every schedule (loom), two minutes or so
+#   make loom    every race of the protocol under every schedule of two preemptions (loom), two minutes or so
 #   make shuttle whole trees and caches under tens of thousands of schedules (shuttle), a minute or so
 #   make peers-env, make bench-tree, make bench-peers
 #                the tree next to its peers, from Python and in Rust: ratios of one run
