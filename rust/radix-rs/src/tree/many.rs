@@ -78,7 +78,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         all
     }
 
-    /// As [`descend`](Self::descend), with what is known of the way already.
+    /// As [`follow_key`](Self::follow_key), with what is known of the way already.
     fn descend_by<'g, S: Source<A> + ?Sized>(
         &'g self,
         ways: &mut Ways<'g, A, V>,

@@ -101,39 +101,42 @@ impl<A: Atom, V: Value> Core<A, V> {
         let mut found = Match { length: 0, segments: SmallVec::new(), handle: self.handle(root, 0) };
         let Some(space) = self.find_space(ns, &guard) else { return found };
         found.handle = self.handle(space, 0);
-        let word = self.nodes.get(space).load();
-        if word.dead() {
-            return found;
-        }
-        self.descend(key, self.body(word, &guard), &mut found, &guard);
+        found.length = self.follow_key(key, self.floor(key.len()), space, &guard, |node, at, edge, common| {
+            found.segments.extend(Segment::of(edge, 0, common));
+            found.handle = self.handle(node, at + common);
+        });
         found
     }
 
-    /// Calls `visit` for every edge that a key goes along, from the top, with how many of its atoms match, and returns where
-    /// that ends. Loads only; nobody's memory is written, not even a count of who looks.
-    pub(super) fn follow_key<S: Source<A> + ?Sized>(
+    /// Calls `visit` for every edge that a key goes along from the node of its namespace, from the top: with its node, where it
+    /// begins, and how many of its atoms match. Returns where that ends. Loads only; nobody's memory is written, not even
+    /// a count of who looks.
+    fn follow_key<S: Source<A> + ?Sized>(
         &self,
         key: &S,
         upto: usize,
-        ns: &Namespace,
+        space: u32,
         guard: &Guard<'_>,
-        mut visit: impl FnMut(usize, &BodyData<A, V>, usize),
+        mut visit: impl FnMut(u32, usize, &BodyData<A, V>, usize),
     ) -> usize {
-        let Some(space) = self.find_space(ns, guard) else { return 0 };
         let word = self.nodes.get(space).load();
         if word.dead() {
             return 0;
         }
         let (mut at, mut body) = (0, self.body(word, guard));
         while at < upto
-            && let Some((_, child, common)) = self.child(body, key, at, upto, guard)
+            && let Some((node, child, common)) = self.child(body, key, at, upto, guard)
         {
-            visit(at, child, common);
+            visit(node, at, child, common);
             at += common;
             if common < child.len as usize {
                 break;
             }
             body = child;
+            if crate::sync::broken("a match reads a child once") {
+                let again = self.nodes.get(node).load();
+                body = if again.dead() { body } else { self.body(again, guard) };
+            }
         }
         at
     }
@@ -146,33 +149,7 @@ impl<A: Atom, V: Value> Core<A, V> {
         ns: &Namespace,
         guard: &Guard<'_>,
     ) -> usize {
-        self.follow_key(key, upto, ns, guard, |_, _, _| {})
-    }
-
-    /// Goes on from the end of `found`, which is the end of `body`.
-    pub(super) fn descend<'g, S: Source<A> + ?Sized>(
-        &'g self,
-        key: &S,
-        mut body: &'g BodyData<A, V>,
-        found: &mut Match<A, V>,
-        guard: &'g Guard<'_>,
-    ) {
-        let upto = self.floor(key.len());
-        while found.length < upto
-            && let Some((node, child, common)) = self.child(body, key, found.length, upto, guard)
-        {
-            found.segments.extend(Segment::of(child, 0, common));
-            found.length += common;
-            found.handle = self.handle(node, found.length);
-            if common < child.len as usize {
-                return;
-            }
-            body = child;
-            if crate::sync::broken("a match reads a child once") {
-                let again = self.nodes.get(node).load();
-                body = if again.dead() { body } else { self.body(again, guard) };
-            }
-        }
+        self.find_space(ns, guard).map_or(0, |space| self.follow_key(key, upto, space, guard, |_, _, _, _| {}))
     }
 
     /// How many atoms of an edge a key goes on with from `at` on, in whole pages; `None` if not one page.
@@ -262,6 +239,7 @@ impl<A: Atom, V: Value> RadixTree<A, V> {
     ) -> usize {
         let guard = self.core.guard();
         let upto = self.core.floor(tokens.len());
-        self.core.follow_key(tokens, upto, ns, &guard, |at, edge, common| visit(at, &edge.values()[..common]))
+        let Some(space) = self.core.find_space(ns, &guard) else { return 0 };
+        self.core.follow_key(tokens, upto, space, &guard, |_, at, edge, common| visit(at, &edge.values()[..common]))
     }
 }
