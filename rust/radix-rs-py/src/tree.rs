@@ -1,7 +1,9 @@
 //! The radix tree.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use radix_rs::{Policy, TreeConfig};
+use radix_rs::{Atom, Clock, EventSink, Policy, TreeConfig};
 
 use crate::atoms::{Atoms, each, each_of};
 use crate::detach::detached;
@@ -81,6 +83,17 @@ type Tree = Atoms<radix_rs::RadixTree<u32>, radix_rs::RadixTree<u64>>;
 #[pyclass(frozen, module = "radix_rs._core")]
 pub(crate) struct RadixTree(pub(crate) Tree);
 
+fn made<A: Atom>(
+    page_size: usize,
+    policy: Policy,
+    events: Option<Arc<dyn EventSink<A, i32>>>,
+    clock: Option<Clock>,
+    compact_every: usize,
+) -> PyResult<radix_rs::RadixTree<A>> {
+    let config = TreeConfig { page_size, policy, events, clock, compact_every, ..Default::default() };
+    radix_rs::RadixTree::new(config).py()
+}
+
 impl RadixTree {
     pub(crate) fn of(tree: &radix_rs::RadixTree<u32>) -> Self {
         RadixTree(Atoms::U32(tree.clone()))
@@ -109,34 +122,8 @@ impl RadixTree {
         let log = events.map(Bound::get);
         // The log is a sink of the core's own: an event reaches it without the interpreter.
         Ok(RadixTree(match atom {
-            "u32" => {
-                let events = log.map(|log| log.narrow.clone() as _);
-                Atoms::U32(
-                    radix_rs::RadixTree::new(TreeConfig {
-                        page_size,
-                        policy,
-                        events,
-                        clock,
-                        compact_every,
-                        ..Default::default()
-                    })
-                    .py()?,
-                )
-            }
-            "u64" => {
-                let events = log.map(|log| log.wide.clone() as _);
-                Atoms::U64(
-                    radix_rs::RadixTree::new(TreeConfig {
-                        page_size,
-                        policy,
-                        events,
-                        clock,
-                        compact_every,
-                        ..Default::default()
-                    })
-                    .py()?,
-                )
-            }
+            "u32" => Atoms::U32(made(page_size, policy, log.map(|log| log.narrow.clone() as _), clock, compact_every)?),
+            "u64" => Atoms::U64(made(page_size, policy, log.map(|log| log.wide.clone() as _), clock, compact_every)?),
             _ => return Err(invalid(format!("atom must be 'u32' or 'u64', not '{atom}'"))),
         }))
     }
