@@ -66,7 +66,7 @@ fn total(tokens: &[Ints<'_>]) -> usize {
 impl RadixTree {
     /// Find the longest cached prefix of each prompt, as `match_prefix` would.
     ///
-    /// What prompts share is walked once.
+    /// A node that many of them pass through is looked up once.
     ///
     /// Parameters
     /// ----------
@@ -117,7 +117,8 @@ impl RadixTree {
         })
     }
 
-    /// Cache many prompts: as `insert` for one after the other, in the order of the list, with what they share walked once.
+    /// Cache many prompts: as `insert` for one after the other, in the order of the list. One that is refused
+    /// changes nothing.
     ///
     /// So of prompts that share something the first one's slots are kept, and the later ones report it as cached before.
     ///
